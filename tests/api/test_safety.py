@@ -296,6 +296,79 @@ def test_a_collision_writes_neither_and_keeps_the_copy_that_is_there(api: Api, s
     assert api.writes() == []
 
 
+@pytest.fixture
+def shared(api: Api) -> tuple[str, str, str]:
+    """A rule with two source namespaces, of which a tenant has the second one, and the namespace of its copies."""
+    home, tenant, team = (api.namespace(name) for name in ("home", "tenant", "team"))
+    api.create(rule("shared", home, team, namespaces=[home, tenant]))
+    return home, tenant, team
+
+
+def test_the_first_namespace_of_a_rule_that_has_a_source_is_copied(
+    api: Api, sync: Run, shared: tuple[str, str, str]
+) -> None:
+    home, tenant, team = shared
+    source, other = api.create(configmap(home)), api.create(configmap(tenant, data={"a": "of the tenant"}))
+
+    ran = sync()
+
+    assert (ran.exit_code, ran.summary) == (0, {"created": 1, "shadowed": 1})
+    assert content(api.get(at(team, source))) == content(source)
+    api.patch(source, {"data": {"a": "rotated"}})
+    assert sync().summary == {"configured": 1, "shadowed": 1}
+    assert api.read(at(team, source))["data"]["a"] == "rotated"
+    assert ready(api, "shared")["reason"] == "Synced"
+    api.delete(other)
+    assert sync().summary == {"unchanged": 1}
+
+
+def test_a_copy_does_not_move_to_a_source_in_another_namespace_until_a_person_confirms_it(
+    api: Api, sync: Run, shared: tuple[str, str, str]
+) -> None:
+    home, tenant, team = shared
+    source = api.create(configmap(home))
+    sync()
+    copy = api.get(at(team, source))
+    theirs = api.create(configmap(tenant, data={"a": "of the tenant"}))
+    api.delete(source)
+
+    ran = sync()
+
+    assert (ran.exit_code, ran.summary) == (4, {"source-changed": 1})
+    (result,) = ran.results
+    assert f"stays a copy of {home}/settings, although its rule now selects {tenant}/settings" in result["reason"]
+    assert "--max-deletes" in ran.stderr
+    assert api.get(at(team, source)) == copy
+    condition = ready(api, "shared")
+    assert condition["reason"] == "SourceChanged"
+    assert "1 of 1 copies of a source in another namespace" in condition["message"]
+
+    api.create(configmap(home, data={"a": "again"}))
+    assert sync().summary == {"configured": 1, "shadowed": 1}
+    api.delete(source)
+    assert sync("--max-deletes", "10").summary == {"configured": 1}
+    assert content(api.get(at(team, source))) == content(theirs)
+    # The same the other way: a first namespace does not take over either.
+    api.create(configmap(home))
+    assert sync().exit_code == 4
+    api.delete(at(team, source))
+    assert sync().summary == {"created": 1, "shadowed": 1}
+
+
+def test_a_copy_moves_if_its_rule_no_longer_names_the_old_namespace(
+    api: Api, sync: Run, shared: tuple[str, str, str]
+) -> None:
+    home, tenant, team = shared
+    source = api.create(configmap(home))
+    theirs = api.create(configmap(tenant, data={"a": "of the tenant"}))
+    sync()
+
+    api.patch(rule("shared", "", ""), {"spec": {"namespaces": [tenant]}})
+
+    assert sync().summary == {"configured": 1}
+    assert content(api.get(at(team, source))) == content(theirs)
+
+
 def test_an_invalid_rule_stops_deletions_and_nothing_else(api: Api, sync: Run, home: str, team: str) -> None:
     source, removed = api.create(configmap(home)), api.create(configmap(home, "removed"))
     api.create(rule("good", home, f"*-{api.token}"))

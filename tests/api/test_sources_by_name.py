@@ -99,8 +99,8 @@ def test_names_in_several_namespaces(api: Api, sync: Run, home: str, team: str) 
 
     api.create(network_policy(other, "a", labels={}))
     ran = sync()
-    assert (ran.exit_code, ran.summary) == (2, {"collision": 1, "unchanged": 1})
-    assert f"sources {home}/a and {other}/a have the same target" in ran.stdout
+    assert (ran.exit_code, ran.summary) == (0, {"shadowed": 1, "unchanged": 2})
+    assert f"rule named selects a networkpolicy for the same copies in namespace {home}" in ran.stdout
 
 
 def test_a_rule_whose_names_do_not_exist_selects_nothing_and_the_explanation_names_them(

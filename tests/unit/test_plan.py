@@ -170,7 +170,11 @@ def test_a_copy_changes_its_source_only_in_a_run_that_could_read_everything() ->
     assert (uncertain.code, uncertain.fix, uncertain.subjects) == ("unreadable", None, ("b",))
     assert uncertain.reason.startswith("stays a copy of home/settings")
 
-    (changed,) = (finding for finding in planned(world).findings if finding.object.namespace == "team")
+    (held,) = (finding for finding in planned(world).findings if finding.object.namespace == "team")
+    assert (held.code, held.fix) == ("source-changed", None)
+
+    confirmed = planned(world, replace(SETTINGS, max_deletes=10))
+    (changed,) = (finding for finding in confirmed.findings if finding.object.namespace == "team")
     assert changed.fix
     assert changed.reason == "source changed from home/settings to other/settings"
 
@@ -186,6 +190,34 @@ def test_objects_that_are_never_copied_are_named_in_one_order() -> None:
     (first, second) = ([each.reason for each in found.findings if each.code == "nothing-selected"] for found in plans)
     assert first == second
     assert "secret/a in namespace home" in first[0]
+
+
+OF_HOME = ObjectKey("ConfigMap", "settings", "home")
+
+
+@pytest.mark.parametrize(
+    ("first", "codes"),
+    [
+        (None, ["unreadable"]),  # the list of home failed
+        ((RefusedSource(OF_HOME, "it has no key a"),), ["refused", "shadowed"]),
+        ((InvalidObject(OF_HOME, InvalidObjectError("is not valid")),), ["shadowed", "unreadable"]),
+        ((source(labels={stamps.MANAGED_BY: MANAGER, stamps.JOB: "sync-copies"}),), ["missing", "skipped"]),
+        ((), ["missing"]),
+    ],
+)
+def test_a_source_of_a_later_namespace_is_copied_only_if_earlier_ones_have_none(
+    first: tuple[Any, ...] | None, codes: list[str]
+) -> None:
+    one = rule(targets=Targets(include=("team",)))
+    both = structs.replace(one, spec=structs.replace(one.spec, namespaces=("home", "other")))
+    world = observed([both], [source("other")], [], "team")
+    sources = {query: found for query, found in world.sources.items() if query.namespace == "other"}
+    failed = Finding("unreadable", Severity.CRITICAL, both.head.key, "its sources cannot be read", subjects=("rule",))
+    if first is not None:
+        sources |= {query: first for query in world.sources if query.namespace == "home"}
+    world = replace(world, sources=sources, failures=() if first is not None else (failed,))
+
+    assert sorted(each.code for each in planned(world).findings) == codes
 
 
 def test_a_copy_is_never_a_source() -> None:

@@ -28,6 +28,8 @@ _TODO: Mapping[str, Mapping[str, str]] = {
     "sync-copies": {
         "conflict": "rename or delete the object, exclude its namespace, or set conflict: Adopt in the rule",
         "collision": "narrow the targets of one rule, or set its targetName",
+        "shadowed": "rename one of the two sources, or narrow the rule",
+        "source-changed": "delete the copy if the new source is right; else create the old one again",
         "refused": "correct the source, spec.keys of the rule, or the rights of the job, as the message describes",
         "reserved-name": "rename the source, set another targetName, or change what the rule selects",
         "opted-out": "see metadata.finalizers of the object",

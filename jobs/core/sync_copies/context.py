@@ -35,6 +35,7 @@ class Context(NamedTuple):
     status lists. `orphans` is spec.orphans by NAMESPACE/NAME of the rule. `opted_out` are namespaces that opted out,
     and `closed` kube-* namespaces that did not opt in. `mistaken` are the rules that may be mistaken, by
     NAMESPACE/NAME. `refused` are sources that are not copied as their rule requires, with the rules and their targets.
+    `source_namespaces` are those of each rule, by NAMESPACE/NAME.
     """
 
     is_incomplete: bool
@@ -47,6 +48,15 @@ class Context(NamedTuple):
     never_copied: frozenset[ObjectKey]
     mistaken: Mapping[str, Mistake]
     refused: Mapping[ObjectKey, Sequence[Refused]]
+    source_namespaces: Mapping[str, Sequence[str]]
+
+    def moves(self, place: Place) -> bool:
+        """Whether the desired copy is of a source in another namespace, although the rule still names the old one.
+
+        Who can delete a source, or create one, would otherwise decide which one all copies have.
+        """
+        old = place.stamped_source.namespace
+        return old != place.desired[0].origin.namespace and old in self.source_namespaces.get(place.stamped_rule, ())
 
     def had_conflict(self, place: Place) -> bool:
         """Whether an earlier run found a conflict there, or may have found one."""
@@ -129,4 +139,5 @@ def context(
         frozenset(each.object for each in skipped if each.code == "skipped"),
         by_rule if settings.max_deletes is None else {},
         refused,
+        {f"{each.namespace}/{each.name}": each.source_namespaces for each in observed.rules},
     )

@@ -20,6 +20,8 @@ from jobs.kit.values.errors import ApiError
 from jobs.kit.values.findings import unreadable
 from jobs.kit.values.model import Action, ExitCode, Finding, Fix, Need, ObjectKey, Severity
 
+SOURCE_CHANGED = "source-changed"
+
 
 def evaluate(  # noqa: C901 - a table
     place: Place, observed: Observed, settings: Settings, context: Context
@@ -39,6 +41,8 @@ def evaluate(  # noqa: C901 - a table
             return _replaced("drifted", place, settings)
         case "one copy", "a copy in doubt":
             return _uncertain(place, context.why_uncertain(place))
+        case "one copy", "a copy of a source in another namespace":
+            return _held(place)
         case "one copy", "a terminating copy":
             return _terminating("terminating", place, place.rules)
         case "one copy", "an object to adopt":
@@ -122,6 +126,13 @@ def _uncertain(place: Place, why: str) -> Finding:
     before, now = place.actual.header.annotations[stamps.SOURCE], place.desired[0].source
     reason = f"stays a copy of {before}, and does not become a copy of {now}: {why}"
     return Finding("unreadable", Severity.WARNING, place.key, reason, subjects=place.rules)
+
+
+def _held(place: Place) -> Finding:
+    """Return the finding of a copy that does not move to a source in another namespace until a person confirms it."""
+    before, now = place.actual.header.annotations[stamps.SOURCE], place.desired[0].source
+    reason = f"stays a copy of {before}, although its rule now selects {now}; if you want that one, delete this copy"
+    return Finding(SOURCE_CHANGED, Severity.CRITICAL, place.key, reason, subjects=place.rules, exit_code=ExitCode.BRAKE)
 
 
 def _terminating(code: str, place: Place, subjects: tuple[str, ...]) -> Finding:

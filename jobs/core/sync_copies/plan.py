@@ -8,13 +8,14 @@ from datetime import datetime
 
 from jobs.core.sync_copies.context import Context, context
 from jobs.core.sync_copies.desired import Place, places
-from jobs.core.sync_copies.evaluate import evaluate, unchanged
+from jobs.core.sync_copies.evaluate import SOURCE_CHANGED, evaluate, unchanged
 from jobs.core.sync_copies.mistakes import Mistake, brake, mistakes
 from jobs.core.sync_copies.observed import OPT_IN, Namespace, Observed, Settings
 from jobs.core.sync_copies.rules import Rule
 from jobs.core.sync_copies.sources import Selected, candidates, is_copy, name_of, sources_of
 from jobs.core.sync_copies.targets import targets_of_rules
 from jobs.kit.data.objects import ReducedObject
+from jobs.kit.run.brakes import MIN_DELETES
 from jobs.kit.values.model import Brake, DesiredCounts, ExitCode, Finding, Need, ObjectKey, Plan, Severity, Summary
 from jobs.kit.values.resources import NAMESPACES, RULES
 from jobs.kit.values.text import listed
@@ -140,11 +141,19 @@ def _effect(namespace: Namespace) -> str:
 
 
 def _brakes(findings: Sequence[Finding], mistaken: Mapping[str, Mistake]) -> tuple[Brake, ...]:
-    """Return the brake for copies of rules that may be mistaken, if it blocks a deletion."""
+    """Return the brakes that a person can lift: of rules that may be mistaken, and of copies that do not move."""
+    held = sum(each.code == SOURCE_CHANGED for each in findings)
+    of_sources = (_brake_of_sources(held),) if held else ()
     orphans = [each for each in findings if each.code == "orphan" and (each.fix or each.exit_code is ExitCode.BRAKE)]
     blocked = Counter(each.subjects[0] for each in orphans if each.exit_code is ExitCode.BRAKE)
     most = max(Counter(each.object.kind for each in orphans).values(), default=0)
-    return (brake(mistaken, blocked, most),) if blocked else ()
+    return (*of_sources, brake(mistaken, blocked, most)) if blocked else of_sources
+
+
+def _brake_of_sources(held: int) -> Brake:
+    copies = "1 copy stays a copy" if held == 1 else f"{held} copies stay copies"
+    message = f"{copies} of a source in another namespace than the one that its rule now selects"
+    return Brake(message, "--max-deletes", str(MIN_DELETES))
 
 
 def _is_in_scope(place: Place, observed: Observed, settings: Settings) -> bool:

@@ -32,22 +32,56 @@ Selected = Mapping[tuple[str, str], Sequence[Candidate]]  # by rule type and nam
 def candidates(observed: Observed) -> tuple[Selected, list[Finding]]:
     """Return the selected sources by rule type and name of their copies, and the findings of those that are not copied.
 
-    These are skipped (never copied), refused (not as the rule requires) or unreadable.
+    These are skipped (never copied), refused (not as the rule requires), unreadable, or shadowed by a source in a
+    namespace that comes first in spec.namespaces. If that namespace could not be read, later ones are not used either.
     """
     selected: dict[tuple[str, str], list[Candidate]] = {}
     left: dict[tuple[ObjectKey, str], Finding] = {}
     for rule in observed.rules:
+        first = _first_namespaces(rule, observed) if len(rule.source_namespaces) > 1 else None
         for source in sources_of(rule, observed):
+            name = rule.spec.target_name or name_of(source)
             found = finding(rule.spec.rule_type, source)
             if found is None:
                 assert isinstance(source, ReducedObject)
-                name = rule.spec.target_name or source.name
-                selected.setdefault((rule.spec.rule_type, name), []).append(Candidate(rule, source))
-                continue
+                if first is None or source.namespace == first.get(name):
+                    selected.setdefault((rule.spec.rule_type, name), []).append(Candidate(rule, source))
+                    continue
+                if name not in first:
+                    continue
+                found = _shadowed(rule, source, first[name])
             at = found.object, found.reason
             others = left.get(at, found).subjects
             left[at] = structs.replace(found, subjects=tuple(sorted({*others, rule.name})))
     return selected, list(left.values())
+
+
+def _first_namespaces(rule: Rule, observed: Observed) -> Mapping[str, str]:
+    """Return the namespace whose sources a rule with several copies, by the name of the copies.
+
+    It is the first one in spec.namespaces that has such a source, also if that cannot be copied now. None is known for
+    a name that only namespaces after an unread one have.
+    """
+    sources = [each for each in sources_of(rule, observed) if not is_never_copied(rule, each)]
+    unread = {query.namespace for query in rule.queries() if query not in observed.sources}
+    first: dict[str, str] = {}
+    for namespace in rule.source_namespaces:
+        if namespace in unread:
+            break
+        for each in sources:
+            if namespace_of(each) == namespace:
+                first.setdefault(rule.spec.target_name or name_of(each), namespace)
+    return first
+
+
+def _shadowed(rule: Rule, source: ReducedObject, first: str) -> Finding:
+    """Return the finding of a source that is not copied, because namespace `first` has one for the same copies."""
+    key = ObjectKey(KINDS[rule.spec.rule_type].name, source.name, source.namespace)
+    reason = (
+        f"is not copied: rule {rule.name} selects a {rule.spec.rule_type} for the same copies in namespace {first}, "
+        "which its spec.namespaces names first; rename one of them, or narrow the rule"
+    )
+    return Finding("shadowed", Severity.WARNING, key, reason, subjects=(rule.name,))
 
 
 def with_reasons(left: Sequence[Finding]) -> str:
@@ -66,6 +100,12 @@ def sources_of(rule: Rule, observed: Observed) -> Iterator[Source]:
         yield from (each for each in observed.sources.get(query, ()) if not names or name_of(each) in names)
 
 
+def is_never_copied(rule: Rule, source: Source) -> bool:
+    """Whether an object that a rule selects is never copied, as a copy: it is no source."""
+    found = finding(rule.spec.rule_type, source)
+    return found is not None and found.code == "skipped"
+
+
 def is_copy(rule: Rule, source: Source) -> bool:
     """Whether an object that a rule selects is a copy, which is never a source. A run may create or delete it."""
     found = finding(rule.spec.rule_type, source)
@@ -75,6 +115,11 @@ def is_copy(rule: Rule, source: Source) -> bool:
 def name_of(source: Source) -> str:
     """Return the name of a source."""
     return source.name if isinstance(source, ReducedObject) else source.key.name
+
+
+def namespace_of(source: Source) -> str:
+    """Return the namespace of a source."""
+    return source.namespace if isinstance(source, ReducedObject) else source.key.namespace
 
 
 def finding(rule_type: str, source: Source) -> Finding | None:

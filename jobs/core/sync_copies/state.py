@@ -22,6 +22,7 @@ Found = Literal[
     "an older copy",
     "an edited copy",
     "a copy in doubt",
+    "a copy of a source in another namespace",
     "a terminating copy",
     "an object to adopt",
     "another object",
@@ -73,8 +74,11 @@ def _another_object(place: Place, observed: Observed) -> Found:
 def _compared(place: Place, actual: ReducedObject, settings: Settings, context: Context) -> Found:
     """Compare a copy with the desired one; from its metadata alone, if that is sufficient."""
     desired, header = place.desired[0], actual.header
-    if header.annotations.get(stamps.SOURCE, "") not in ("", desired.source) and context.why_uncertain(place):
-        return "a copy in doubt"
+    if header.annotations.get(stamps.SOURCE, "") not in ("", desired.source):
+        if context.why_uncertain(place):
+            return "a copy in doubt"
+        if settings.max_deletes is None and context.moves(place):
+            return "a copy of a source in another namespace"
     current = header.annotations.get(stamps.FINGERPRINT) == desired.annotations[stamps.FINGERPRINT]
     if actual.content is None and current and _is_suspect(header, desired):
         return "a place to read first"

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import NamedTuple
 
+from jobs.core.sync_copies.evaluate import SOURCE_CHANGED
 from jobs.core.sync_copies.kinds import LAYOUTS
 from jobs.core.sync_copies.mistakes import NOTHING_SELECTED, SOURCE_NAMESPACE_MISSING
 from jobs.core.sync_copies.observed import Observed, Settings
@@ -43,6 +44,7 @@ _PLACES = {
     "reserved-name": "not written: their name is reserved",
     "collision": "claimed by several sources",
     "not-opted-in": "in namespaces that did not opt in",
+    SOURCE_CHANGED: "of a source in another namespace than the one that the rule now selects",
     "terminating": "still being deleted",
 }
 _WITH_MESSAGES = {
@@ -69,13 +71,14 @@ _REASONS = (
     (NOTHING_SELECTED, "NothingSelected"),
     ("reserved-name", "ReservedName"),
     ("collision", "Collision"),
+    (SOURCE_CHANGED, "SourceChanged"),
     ("blocked", "DeletionsBlocked"),
     ("conflict", "Conflict"),
     ("terminating", "Terminating"),
 )
 _RANKS = {kind: rank for rank, (kind, _) in enumerate(_REASONS)}
 
-_OF_SOURCES = {"skipped", "refused", "unreadable"}
+_OF_SOURCES = {"skipped", "refused", "unreadable", "shadowed"}
 _NOT_DESIRED = {UNCHANGED, "orphan", "opted-out", "retained"}
 
 
@@ -242,7 +245,8 @@ def _condition(copies: int, results: Sequence[Result]) -> Condition:
 
 
 def _kind(result: Result) -> str:
-    return "blocked" if result.exit_code is ExitCode.BRAKE else kind_of(result)
+    is_deletion = result.exit_code is ExitCode.BRAKE and result.finding.code != SOURCE_CHANGED
+    return "blocked" if is_deletion else kind_of(result)
 
 
 def _message(results: Sequence[Result], copies: int, *, with_messages: bool) -> str:
