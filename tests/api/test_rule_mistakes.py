@@ -122,6 +122,44 @@ def test_a_source_namespace_that_is_terminating_or_deleted_deletes_no_copy(api: 
     assert installation.ready()["message"].startswith(f"source namespace {installation.home} does not exist; ")
 
 
+def test_a_source_namespace_that_is_recreated_between_two_runs_deletes_no_copy(small: Installation) -> None:
+    api, namespace = small.api, namespace_object(small.home)
+    api.delete(namespace)
+    wait_for(lambda: api.get(namespace) is None, "the namespace to be deleted")
+    api.create(namespace)
+
+    ran = small.sync()
+
+    assert (ran.exit_code, ran.summary) == (4, {"orphan": COPIES + 1, "source-namespace-recreated": 2})
+    assert small.copies() == COPIES
+    assert small.ready()["reason"] == "SourceNamespaceRecreated"
+    api.mark()
+    assert small.sync("--rule-name", "logins").exit_code == 0, "it does not decide about orphans"
+    assert small.sync().exit_code == 4
+    assert api.copy_writes() == []
+
+    api.create(configmap(small.home, "bystander", labels={"app": "other"}))
+    ran = small.sync()
+    assert (ran.exit_code, ran.summary) == (4, {"orphan": COPIES, "configured": 1, "source-namespace-recreated": 1})
+    assert small.ready("other")["reason"] == "Synced"
+    api.create(configmap(small.home))
+    assert small.sync().summary == {"configured": COPIES, "unchanged": 1}
+
+    api.delete(configmap(small.home))
+    assert small.sync().summary == {"deleted": COPIES, "unchanged": 1}
+
+
+def test_copies_of_a_recreated_source_namespace_can_be_withdrawn(small: Installation) -> None:
+    api, namespace = small.api, namespace_object(small.home)
+    api.delete(namespace)
+    wait_for(lambda: api.get(namespace) is None, "the namespace to be deleted")
+    api.create(namespace)
+    assert small.sync().exit_code == 4
+
+    assert small.sync("--max-deletes", "4").summary == {"deleted": COPIES + 1}
+    assert small.sync().exit_code == 0
+
+
 def test_a_rule_with_one_missing_namespace_of_two_keeps_all_its_copies(small: Installation) -> None:
     api = small.api
     annex = api.namespace("annex")
@@ -169,7 +207,7 @@ def test_a_source_namespace_that_is_recreated_empty_takes_no_copy_along(small: I
 
     assert again.exit_code == 4
     assert small.copies() == COPIES
-    assert small.ready()["reason"] == "NothingSelected"
+    assert small.ready()["reason"] == "SourceNamespaceRecreated"
     api.create(configmap(small.home))
     assert small.sync().summary["configured"] == COPIES
     api.delete(small.source)

@@ -22,7 +22,11 @@ MOST_OF_A_CODE = 100  # problems of one job and code in one namespace: tenants c
 _LONGEST_REASON = 2000
 _MOST_NAMED = 3
 _DENIED = re.compile(r'cannot (\w+) resource "([a-z]+)"')
-_MISTAKES = ("source-namespace-missing", "nothing-selected")  # of rules: they block deletions
+_MISTAKES = (
+    "source-namespace-missing",
+    "source-namespace-recreated",
+    "nothing-selected",
+)  # of rules: they block deletions
 _MISSING_SOURCE = "missing-source"  # the only deferral that ends neither by itself nor by a user who caused it
 _TODO: Mapping[str, Mapping[str, str]] = {
     "sync-copies": {
@@ -34,6 +38,7 @@ _TODO: Mapping[str, Mapping[str, str]] = {
         "reserved-name": "rename the source, set another targetName, or change what the rule selects",
         "opted-out": "see metadata.finalizers of the object",
         "source-namespace-missing": "correct spec.namespaces of the rule, or delete the rule",
+        "source-namespace-recreated": "create the sources again, or run once with --max-deletes",
         "source-missing": "correct spec.names of the rule, or create the source",
         "nothing-selected": "correct the selectors of the rule, or create its source and target",
         "not-opted-in": 'annotate the namespace with kubechores.dev/copies: "true", or remove it from the rule',

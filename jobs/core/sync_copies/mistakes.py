@@ -22,8 +22,10 @@ from jobs.kit.values.resources import NAMESPACES
 from jobs.kit.values.text import listed
 
 SOURCE_NAMESPACE_MISSING, NOTHING_SELECTED = "source-namespace-missing", "nothing-selected"
+SOURCE_NAMESPACE_RECREATED = "source-namespace-recreated"
 _CONSEQUENCES = {
     SOURCE_NAMESPACE_MISSING: "none of the rule's copies is deleted; correct or delete the rule",
+    SOURCE_NAMESPACE_RECREATED: "none of the rule's copies is deleted until each has its source again",
     NOTHING_SELECTED: "none of the rule's copies is deleted until the rule selects a source and a target",
 }
 _MOST_NAMED = 3
@@ -81,6 +83,9 @@ def _mistake(
 ) -> Mistake | None:
     if problems := list(_missing_namespaces(rule, observed, active)):
         return Mistake(SOURCE_NAMESPACE_MISSING, rule, "; ".join(problems), sources, targets)
+    if recreated := recreated_namespaces(rule, observed):
+        reason = f"source namespace {listed(recreated, _MOST_NAMED)} was deleted and created again"
+        return Mistake(SOURCE_NAMESPACE_RECREATED, rule, reason, sources, targets)
     if _has_selected(rule) or _is_uncertain(rule, observed):
         return None
     reason = ""
@@ -103,6 +108,16 @@ def _missing_namespaces(rule: Rule, observed: Observed, active: Mapping[str, boo
     for name in sorted({*rule.spec.namespaces} - undecoded):
         if not active.get(name):
             yield f"source namespace {name} {'is being deleted' if name in active else 'does not exist'}"
+
+
+def recreated_namespaces(rule: Rule, observed: Observed) -> list[str]:
+    """Return the source namespaces of a rule that were recreated since it last had all its sources.
+
+    Between two runs this takes seconds, and then the new namespace is empty, as if somebody had withdrawn the sources.
+    """
+    recorded = {each.name: each.uid for each in rule.head.status_as(RuleStatus).source_namespaces}
+    uids = {each.name: each.uid for each in observed.namespaces if each.name in recorded and each.active}
+    return [name for name in sorted(rule.source_namespaces) if uids.get(name, "") not in ("", recorded.get(name))]
 
 
 def _has_selected(rule: Rule) -> bool:

@@ -184,17 +184,19 @@ def _by_name(read: Iterable[ReducedObject | InvalidObject]) -> Copies:
 def _namespaces(cluster: Cluster, rules: Sequence[Rule]) -> tuple[tuple[Namespace, ...], Sequence[InvalidObject]]:
     """Return the namespaces, with the labels that rules select by, and those that cannot be decoded."""
     used = frozenset(key for rule in rules for key in rule.spec.targets.namespace_selector.label_keys())
-    found, invalid = complete(cluster.objects, NAMESPACES, NamespaceObject, partial(_namespace, used))
+    of_sources = frozenset(name for rule in rules for name in rule.source_namespaces)
+    found, invalid = complete(cluster.objects, NAMESPACES, NamespaceObject, partial(_namespace, used, of_sources))
     return tuple(sorted(found, key=lambda namespace: namespace.name)), invalid
 
 
-def _namespace(used: frozenset[str], read: NamespaceObject) -> Namespace:
+def _namespace(used: frozenset[str], of_sources: frozenset[str], read: NamespaceObject) -> Namespace:
     at = read.metadata
     labels = {key: value for key, value in string_map(at.labels).items() if key in used}
     value = string_map(at.annotations).get(OPT_IN)
     opted_out = (value or "").lower() == "false"
     invalid_choice = None if value in (None, "true", "false") else value[:_LONGEST_CHOICE]
-    return Namespace(sys.intern(at.name), labels, read.active, opted_out, value == "true", invalid_choice)
+    uid = at.uid if at.name in of_sources else ""
+    return Namespace(sys.intern(at.name), labels, read.active, opted_out, value == "true", invalid_choice, uid)
 
 
 def _without_denied_roles(

@@ -32,7 +32,7 @@ class Settings:
 
 
 class Namespace(Struct, frozen=True):
-    """A namespace, reduced to what decides about copies.
+    """A namespace, reduced to what decides about copies. It has its `uid` if a rule names it as a source namespace.
 
     Any case of "false" opts out. Only "true" opts in, as in the admission policy. `invalid_choice` is the start of the
     value of its annotation if that is neither of both; None: it is valid.
@@ -44,6 +44,7 @@ class Namespace(Struct, frozen=True):
     opted_out: bool
     opted_in: bool = False
     invalid_choice: str | None = None
+    uid: str = ""
 
     @property
     def is_system(self) -> bool:

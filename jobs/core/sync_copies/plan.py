@@ -9,7 +9,7 @@ from datetime import datetime
 from jobs.core.sync_copies.context import Context, context
 from jobs.core.sync_copies.desired import Place, places
 from jobs.core.sync_copies.evaluate import SOURCE_CHANGED, evaluate, unchanged
-from jobs.core.sync_copies.mistakes import Mistake, brake, mistakes
+from jobs.core.sync_copies.mistakes import SOURCE_NAMESPACE_RECREATED, Mistake, brake, mistakes
 from jobs.core.sync_copies.observed import OPT_IN, Namespace, Observed, Settings
 from jobs.core.sync_copies.rules import Rule
 from jobs.core.sync_copies.sources import Selected, candidates, is_copy, name_of, sources_of
@@ -32,7 +32,12 @@ def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
     place_context = context(observed, settings, skipped, mistaken, targets)
     # A run for one rule does not report other rules. But it makes no decision that depends on what could not be read.
     concerned = [f for f in (*observed.failures, *skipped) if settings.rule_name in (None, *f.subjects)]
-    mistake_findings = [each.finding() for name, each in mistaken.items() if settings.rule_name in (None, name)]
+    decides = _decides_about_orphans(observed, settings)
+    mistake_findings = [
+        each.finding()
+        for name, each in mistaken.items()
+        if settings.rule_name in (None, name) and not (decides and each.code == SOURCE_NAMESPACE_RECREATED)
+    ]
     missing_names = [
         each
         for rule in observed.rules
@@ -63,6 +68,8 @@ def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
             equal = place
             unchanged_count += 1
             findings += [unchanged(place)] if settings.run.verbose else []
+    held = {each.subjects[0] for each in findings if each.code == "orphan" and each.exit_code is ExitCode.BRAKE}
+    findings += [mistaken[name].finding() for name in sorted(held) if mistaken[name].code == SOURCE_NAMESPACE_RECREATED]
     return Plan(
         findings,
         unchanged_count,
@@ -156,10 +163,15 @@ def _brake_of_sources(held: int) -> Brake:
     return Brake(message, "--max-deletes", str(MIN_DELETES))
 
 
+def _decides_about_orphans(observed: Observed, settings: Settings) -> bool:
+    """Whether this run evaluates possible orphans: only one that could read everything does."""
+    return settings.rules is None and settings.rule_name is None and not observed.failures
+
+
 def _is_in_scope(place: Place, observed: Observed, settings: Settings) -> bool:
-    """Whether this run evaluates the place. Only a run that could read everything evaluates possible orphans."""
+    """Whether this run evaluates the place."""
     if not place.desired:
-        return settings.rules is None and settings.rule_name is None and not observed.failures
+        return _decides_about_orphans(observed, settings)
     return settings.rule_name is None or any(settings.rule_name in desired.rules for desired in place.desired)
 
 

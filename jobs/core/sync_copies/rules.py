@@ -74,6 +74,13 @@ class Conflict(Struct, frozen=True):
     name: str
 
 
+class SourceNamespace(Struct, frozen=True):
+    """A source namespace, and its uid."""
+
+    name: str
+    uid: str
+
+
 class FailedNamespace(Struct, frozen=True):
     """A namespace where the rule has a problem, and the reason of the worst one, as in condition Ready."""
 
@@ -85,6 +92,7 @@ class RuleStatus(Struct, frozen=True, rename="camel"):
     """The status that an earlier run wrote. `conflicts` and `failed_namespaces` are truncated, their counts are not.
 
     `selected_generation` is the last generation that selected a source and a target, of the rule with `selected_uid`.
+    `source_namespaces` are those of the last run that deleted, or would have deleted, the orphans of the rule.
     `conflict_count`, `sources`, `desired_copies` and `copies` are None if they are not known.
     `last_run_time` is a time in RFC 3339.
     """
@@ -95,6 +103,7 @@ class RuleStatus(Struct, frozen=True, rename="camel"):
     conflicts: tuple[Conflict, ...] = ()
     selected_generation: int | None = None
     selected_uid: str = ""
+    source_namespaces: tuple[SourceNamespace, ...] = ()
     sources: int | None = None
     desired_copies: int | None = None
     copies: int | None = None

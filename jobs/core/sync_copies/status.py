@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from jobs.core.sync_copies.evaluate import SOURCE_CHANGED
 from jobs.core.sync_copies.kinds import LAYOUTS
-from jobs.core.sync_copies.mistakes import NOTHING_SELECTED, SOURCE_NAMESPACE_MISSING
+from jobs.core.sync_copies.mistakes import NOTHING_SELECTED, SOURCE_NAMESPACE_MISSING, SOURCE_NAMESPACE_RECREATED
 from jobs.core.sync_copies.observed import Observed, Settings
-from jobs.core.sync_copies.rules import Conflict, FailedNamespace, RuleStatus
+from jobs.core.sync_copies.rules import Conflict, FailedNamespace, RuleStatus, SourceNamespace
 from jobs.core.sync_copies.sources import Selected, candidates, with_reasons
 from jobs.kit.run.refusals import REASONS, kind_of, stable_message
 from jobs.kit.run.results import UNCHANGED
@@ -55,6 +55,7 @@ _WITH_MESSAGES = {
     "failed",
     *dict(REASONS),
     SOURCE_NAMESPACE_MISSING,
+    SOURCE_NAMESPACE_RECREATED,
     NOTHING_SELECTED,
 }
 
@@ -65,6 +66,7 @@ _REASONS = (
     ("failed", "Failed"),
     *REASONS,
     (SOURCE_NAMESPACE_MISSING, "SourceNamespaceMissing"),
+    (SOURCE_NAMESPACE_RECREATED, "SourceNamespaceRecreated"),
     ("refused", "SourceRefused"),
     ("source-missing", "SourceMissing"),
     ("not-opted-in", "NamespaceNotOptedIn"),
@@ -86,7 +88,8 @@ class Reported(NamedTuple):
     """What a run reports about a rule.
 
     `sources` is None if the sources or the copies of the rule could not be read. `desired` is the number of its desired
-    copies, and `problems` are the results of those that are not as desired.
+    copies, and `problems` are the results of those that are not as desired. `namespaces` are its source namespaces;
+    None if the rule is not valid.
     """
 
     head: Head
@@ -94,6 +97,7 @@ class Reported(NamedTuple):
     desired: int
     results: Sequence[Result]
     problems: Sequence[Result]
+    namespaces: tuple[SourceNamespace, ...] | None
 
     @property
     def copies(self) -> int | None:
@@ -130,6 +134,7 @@ def reported(observed: Observed, settings: Settings, plan: Plan, results: Sequen
     # Those of files have no uid.
     heads = [rule.head for rule in observed.rules] + [rule.head for rule in observed.invalid_rules]
     selected = {head.key.name: head for head in heads if head.uid and settings.rule_name in (None, head.key.name)}
+    source_namespaces = _source_namespaces(observed)
     return [
         Reported(
             head,
@@ -137,9 +142,21 @@ def reported(observed: Observed, settings: Settings, plan: Plan, results: Sequen
             plan.desired.by_subject.get(name, 0),
             by_rule.get(name, []),
             _problems(by_rule.get(name, []), never_copied),
+            source_namespaces.get(name),
         )
         for name, head in sorted(selected.items())
     ]
+
+
+def _source_namespaces(observed: Observed) -> Mapping[str, tuple[SourceNamespace, ...]]:
+    """Return the source namespaces of each rule. One that does not exist keeps its uid: a new one has another."""
+    uids = {each.name: each.uid for each in observed.namespaces if each.active}
+    found = {}
+    for rule in observed.rules:
+        before = {each.name: each.uid for each in rule.head.status_as(RuleStatus).source_namespaces}
+        named = ((name, uids.get(name) or before.get(name, "")) for name in sorted({*rule.source_namespaces}))
+        found[rule.name] = tuple(SourceNamespace(name, uid) for name, uid in named if uid)
+    return found
 
 
 def _changed_by_admission(head: Head, results: Sequence[Result], now: datetime) -> StatusUpdate | None:
@@ -165,7 +182,9 @@ def _source_counts(observed: Observed, selected: Selected) -> Mapping[str, int]:
 def _status_update(rule: Reported, now: datetime) -> StatusUpdate | None:
     head, failed = rule.head, _failed_namespaces(rule.problems)
     before = head.status_as(RuleStatus)
-    generation, uid = _selected(head, before, rule.desired, {result.finding.code for result in rule.results})
+    codes = {result.finding.code for result in rule.results}
+    generation, uid = _selected(head, before, rule.desired, codes)
+    is_complete = rule.namespaces is not None and SOURCE_NAMESPACE_RECREATED not in codes
     update = partial(
         status_update,
         head,
@@ -177,6 +196,7 @@ def _status_update(rule: Reported, now: datetime) -> StatusUpdate | None:
         conflicts=tuple(Conflict(key.namespace, key.name) for key in rule.conflicts[:MOST_LISTED]),
         selected_generation=generation,
         selected_uid=uid,
+        source_namespaces=rule.namespaces if is_complete else before.source_namespaces,
         sources=rule.sources,
         desired_copies=None if rule.sources is None else rule.desired,
         copies=rule.copies,
