@@ -448,3 +448,23 @@ def only_failed(ran: Ran) -> tuple[str, str]:
     """Return code and severity of the only failed write of a run."""
     (found,) = [each for each in ran.results if each["outcome"] == "failed"]
     return found["code"], found["severity"]
+
+
+def test_many_new_copies_of_one_source_namespace_do_not_delay_those_of_others(api: Api, sync: Run, team: str) -> None:
+    platform, tenants = api.namespace("platform"), api.namespace("tenants")
+    for name, home in (("all", tenants), ("ours", platform)):
+        api.create(rule(name, home, team, selector={"matchLabels": {"of": home}}))
+    rotated, withdrawn = (api.create(configmap(platform, name, labels={"of": platform})) for name in ("k", "w"))
+    sync()
+    for number in range(140):
+        api.create(configmap(tenants, f"a-{number:03}", labels={"of": tenants}))
+    api.create(configmap(platform, "new", labels={"of": platform}))
+    api.patch(rotated, {"data": {"a": "rotated"}})
+    api.delete(withdrawn)
+    api.mark()
+
+    assert sync().summary == {"configured": 1, "created": 141, "deleted": 1}
+
+    written = [(each.method, each.path.rpartition("/")[2]) for each in api.copy_writes()]
+    assert written[0] == ("PUT", "k")
+    assert [method for method, _ in written].index("DELETE") == 129, "two turns of 64 after the rotated one"

@@ -168,3 +168,39 @@ def test_a_deleted_workload_is_neither_annotated_nor_restarted(action: Action) -
     (result,) = server.apply_findings(baseline(action=action))
 
     assert (result.outcome, result.exit_code) == (Outcome.SKIPPED, ExitCode.DONE)
+
+
+def create(name: str, namespace: str, rule: str, origin: str) -> Finding:
+    made = structs.replace(finding(Action.CREATE), object=ObjectKey("Secret", name, namespace), subjects=(rule,))
+    assert made.fix
+    return structs.replace(made, fix=structs.replace(made.fix, origin=origin))
+
+
+def test_updates_and_deletes_come_before_creates_which_take_turns_by_rule_and_source_namespace() -> None:
+    many = [create(f"m{number:03}", "team", "many", "tenant") for number in range(200)]
+    few = [create("few", "team", "few", "home"), create("other", "team", "many", "home")]
+    deletes = [structs.replace(finding(Action.DELETE, number), subjects=("r",)) for number in range(2)]
+    server = Server()
+
+    server.apply_findings(*many, *few, *deletes, finding(Action.REPLACE, 7), finding(Action.RECREATE, 8))
+
+    sent = [(action.name, path.rpartition("/")[2]) for action, path, _, dry_run in server.writes if not dry_run]
+    assert [action for action, _ in sent[:5]] == ["REPLACE", "DELETE", "DELETE", "DELETE", "CREATE"]
+    names = [name for _, name in sent[5:]]
+    assert names.index("few") == 64
+    assert names.index("other") == 65
+    assert len(names) == 202
+
+
+def test_a_delete_waits_for_the_creates_of_its_rule_in_its_namespace() -> None:
+    old = structs.replace(finding(Action.DELETE), object=ObjectKey("Secret", "old", "team"), subjects=("r",))
+    elsewhere = structs.replace(old, object=ObjectKey("Secret", "old", "elsewhere"))
+    server = Server()
+
+    server.apply_findings(old, elsewhere, create("new", "team", "r", "home"))
+
+    assert [path.partition("/namespaces/")[2] for _, path, _, _ in server.writes] == [
+        "elsewhere/secrets/old",
+        "team/secrets/new",
+        "team/secrets/old",
+    ]

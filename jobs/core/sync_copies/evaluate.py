@@ -85,7 +85,7 @@ def unchanged(place: Place) -> Finding:
 def _missing(place: Place, settings: Settings) -> Finding:
     desired = place.desired[0]
     shown = changes(None, desired.content, secret=desired.kind.layout.is_secret) if settings.run.diff else ()
-    fix = Fix(Action.CREATE, _manifest(place.key, desired))
+    fix = Fix(Action.CREATE, _manifest(place.key, desired), origin=desired.origin.namespace)
     reason = sys.intern(f"from {desired.source}")  # a first sweep has thousands of the same reason
     return Finding("missing", Severity.WARNING, place.key, reason, fix, shown, desired.rules)
 

@@ -21,6 +21,7 @@ from jobs.kit.values.metadata import PartialObject
 from jobs.kit.values.model import Action, Body, DryRun, ExitCode, Finding, Fix, ObjectKey, Outcome, Result, Severity
 from jobs.kit.values.resources import Resource
 
+_TURN = 4 * IN_FLIGHT
 _IMMUTABLE = ("field is immutable", "cannot change roleRef")  # parts of messages of the API server
 _HAS_FINALIZER = "a finalizer keeps it; see its metadata.finalizers"
 
@@ -95,14 +96,31 @@ class _Writer:
         self.trial_name = f"kube-chores-trial-{os.urandom(8).hex()}"
 
     def write(self, findings: Sequence[Finding]) -> Iterator[Result]:
-        """Yield the result of each: creates and updates, then deletes, then those that are a delete and a create.
+        """Yield the result of each: updates, deletes, and creates in turns, since of creates there may be any number.
 
-        So an object that replaces another one under a new name is there before that one is deleted.
+        A delete waits for the creates of its rule in its namespace: an object that replaces another one under a new
+        name is there before that one is deleted.
         """
-        several = (Action.DELETE, Action.RECREATE)
-        yield from self._send([f for f in findings if f.action not in several])
-        yield from self._send([f for f in findings if f.action is Action.DELETE])
-        recreated = [f for f in findings if f.action is Action.RECREATE]
+        creates = in_turns([f for f in findings if f.action is Action.CREATE])
+        deletes = [f for f in findings if f.action is Action.DELETE]
+        # The number of the last create, if any delete may have to wait.
+        last = {part: number for number, f in enumerate(creates) for part in _rule_and_place(f)} if deletes else {}
+        waiting: dict[int, list[Finding]] = {}  # by the number of creates to wait for, in turns
+        for each in deletes:
+            numbers = [last[part] // _TURN + 1 for part in _rule_and_place(each) if part in last]
+            waiting.setdefault(max(numbers, default=0) * _TURN, []).append(each)
+        others = (Action.CREATE, Action.DELETE, Action.RECREATE)
+        yield from self._send([f for f in findings if f.action not in others])
+        yield from self._send(waiting.pop(0, []))
+        yield from self._recreate([f for f in findings if f.action is Action.RECREATE])
+        begin = 0
+        for end in sorted({*waiting, len(creates)}):
+            yield from self._send(creates[begin:end])
+            yield from self._send(waiting.get(end, []))
+            begin = end
+
+    def _recreate(self, recreated: Sequence[Finding]) -> Iterator[Result]:
+        """Delete and create again what the server accepts as a dry-run create."""
         refused = [self._with_own_name(r) for r in self._tried(recreated) if r.outcome is not Outcome.DONE]
         yield from refused
         accepted = _exclude(recreated, refused)
@@ -231,6 +249,26 @@ class _Writer:
     def _write(self, finding: Finding, action: Action, body: bytes) -> Write:
         kind, name, namespace = finding.object
         return Write(action, self.resources[kind], namespace, name, body, finding)
+
+
+def _rule_and_place(finding: Finding) -> Iterator[tuple[str, str, str]]:
+    return ((finding.object.kind, finding.object.namespace, subject) for subject in finding.subjects)
+
+
+def in_turns(creates: Sequence[Finding]) -> Sequence[Finding]:
+    """Return the creates in turns of _TURN: those of each rule and source namespace, else of each namespace.
+
+    Within a turn they keep their order: copies of one source follow each other, so it is read once.
+    """
+    groups: dict[tuple[str, str], list[Finding]] = {}
+    for each in creates:
+        origin = each.fix.origin if each.fix else ""
+        group = (each.subjects[0], origin) if origin and each.subjects else ("", each.object.namespace)
+        groups.setdefault(group, []).append(each)
+    if len(groups) < 2:
+        return creates
+    longest = max(map(len, groups.values()))
+    return [each for begin in range(0, longest, _TURN) for of in groups.values() for each in of[begin : begin + _TURN]]
 
 
 def _recreation_of(finding: Finding) -> Recreation:
