@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 import pytest
 
+from jobs.core.roll_workloads import reads
 from jobs.kit.api import cluster
 from tests.api.conftest import Run
 from tests.apis import Api, Object
@@ -75,6 +76,28 @@ def test_a_converged_run_reads_each_source_once(api: Api, roll: Run) -> None:
     key = f"{core}/{KEY['metadata']['namespace']}/secrets/{KEY['metadata']['name']}"
     assert read(api) == Counter([*listed, *workloads, *sources, key])
     assert ran.report["traffic"]["requests"] == {"GET": LISTS + len([*listed, *workloads, *sources, key])}
+
+
+def test_a_namespace_with_many_sources_takes_no_reads_from_others(
+    api: Api, roll: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reads, "MOST_OF_NAMESPACE", 6)
+    tenant, (_, made) = api.namespace("a-tenant"), place(api, "shop", Deployment=1)
+    for number in range(4):
+        absent = [
+            {"name": f"v{each}", "configMap": {"name": f"absent-{number}-{each}", "optional": True}}
+            for each in range(3)
+        ]
+        settle(api, api.create(workload(tenant, f"web-{number}", pod={"volumes": absent})))
+    settled(api, made)
+    api.mark()
+
+    ran = roll()
+
+    assert (ran.exit_code, ran.summary) == (0, {"annotated": 3, "too-many-sources": 1})
+    assert sum(f"/{tenant}/configmaps/" in path for path in read(api)) == 6
+    (found,) = [each for each in ran.results if each["code"] == "too-many-sources"]
+    assert found["object"] == {"kind": "Namespace", "name": tenant}, found
 
 
 def test_an_invalid_workload_of_a_list_affects_only_itself(api: Api, roll: Run) -> None:

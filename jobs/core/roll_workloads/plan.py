@@ -12,13 +12,18 @@ from jobs.core.roll_workloads.deferrals import DeferralCode
 from jobs.core.roll_workloads.evaluate import evaluate
 from jobs.core.roll_workloads.key import Key, key_secret_patch
 from jobs.core.roll_workloads.observed import Observed, Settings
+from jobs.core.roll_workloads.reads import within_bounds
 from jobs.kit.values.model import Action, Finding, Need, ObjectKey, Plan, Severity, Summary, WriteOrder
+from jobs.kit.values.resources import CONFIGMAPS, SECRETS
+
+_SOURCES = (CONFIGMAPS.kind, SECRETS.kind)
 
 
 def plan(observed: Observed, settings: Settings, now: datetime) -> Plan:
     """Compare baselines with the current config; the same input gives the same findings in the same order."""
     findings = list(observed.failures)
     needs: set[Need] = set()
+    sources: dict[ObjectKey, Sequence[Need]] = {}
     unchanged: list[ObjectKey] = []
     for key in observed.opted_in:
         result = evaluate(key, observed, settings, now)
@@ -26,8 +31,13 @@ def plan(observed: Observed, settings: Settings, now: datetime) -> Plan:
             findings.append(result)
         elif result is None:
             unchanged.append(key)
+        elif all(need.key.kind in _SOURCES and need.key != observed.key_secret for need in result):
+            sources[key] = result
         else:
             needs.update(result)
+    to_read, too_many = within_bounds(sources, observed.sources, now)
+    needs |= to_read
+    findings += too_many
     findings, substitutes = _within_budget(findings, settings.max_rolls)
     if settings.run.verbose:
         findings += [Finding("unchanged", Severity.INFO, key, "runs with its current config") for key in unchanged]
