@@ -204,6 +204,19 @@ def test_a_jump_is_compared_with_the_status_and_not_with_forged_figures(
     assert data(api, rate) == right
 
 
+def test_many_changes_of_a_rate_in_one_day_are_limited_together(api: Api, fetch: Run, rates: RatesServer) -> None:
+    rate = api.create(exchange_rate(api.namespace("shop"), maxChange=10))
+    rates.publish(rates={**RATES, "USD": "1.1000"})
+    assert fetch().exit_code == 0
+
+    for usd in ("1.2089", "1.3286", "1.4601"):  # 9.9 % each
+        rates.serve("ecb", ecb(rates={**RATES, "USD": usd}))
+        assert fetch().exit_code == 0
+
+    assert api.read(rate)["status"]["rate"] == "1.2089"
+    assert condition(api, rate)["reason"] == "ProvidersDiffer"
+
+
 def test_an_exchange_rate_without_status_is_like_a_new_one(
     api: Api, fetch: Run, rates: RatesServer, no_pauses: None
 ) -> None:

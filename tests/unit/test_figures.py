@@ -319,6 +319,16 @@ def test_a_correction_that_jumps_and_that_another_provider_does_not_confirm_is_n
     assert isinstance(choose(Spec("USD"), NEW, published(ecb="1.5932", frankfurter="1.40"), 20), Jump)
 
 
+def test_many_small_changes_in_a_day_are_a_jump() -> None:
+    found = choose(Spec("USD"), last("1.3", DAY), published(ecb="1.4", frankfurter="1.1"), 20, "1.1")
+
+    assert isinstance(found, Choice)
+    assert (found.figures.rate, [each.rate for each in found.differing]) == ("1.3", ["1.4", "1.1"])
+    alone = choose(Spec("USD"), last("1.3", DAY), published(ecb="1.4", frankfurter="failed"), 20, "1.1")
+    assert isinstance(alone, Jump)
+    assert "ecb has 1.4 of 2026-11-20, a change of 27.3 % from 1.1, the rate before this day" in alone.reason
+
+
 def test_the_reason_of_a_currency_that_the_first_provider_lacks_does_not_depend_on_the_second() -> None:
     lacking = [choose(Spec("USD"), None, published(ecb="none", frankfurter=other), 20) for other in ("failed", "none")]
 

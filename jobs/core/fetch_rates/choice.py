@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import date
 from decimal import ROUND_CEILING, Decimal
+from operator import itemgetter
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -70,6 +71,25 @@ class Jump(NamedTuple):
     percent: int
 
 
+class _Limit(NamedTuple):
+    """The limit of a change from the last figures, and from the rate before the changes of this day (empty: those)."""
+
+    last: Figures
+    rate_before: str
+    percent: int
+
+    def largest_change(self, found: Figures) -> tuple[str, Decimal]:
+        """Return the rate from which the figures differ most, in words, and by how many percent."""
+        of_last = f"{self.last.rate} of {self.last.date}", change(self.last.rate, found.rate)
+        if not self.rate_before:
+            return of_last
+        of_day = f"{self.rate_before}, the rate before this day", change(self.rate_before, found.rate)
+        return max(of_last, of_day, key=itemgetter(1))
+
+    def is_exceeded(self, found: Figures) -> bool:
+        return self.largest_change(found)[1] > self.percent
+
+
 def date_failure(table: Table, today: date) -> ProviderFailure | None:
     """Return why the date of a table is not valid today; None: it is valid."""
     age = (today - date.fromisoformat(table.date)).days
@@ -81,12 +101,14 @@ def date_failure(table: Table, today: date) -> ProviderFailure | None:
 
 
 def choose(
-    spec: Spec, last: Figures | None, tables: Tables, max_change: int
+    spec: Spec, last: Figures | None, tables: Tables, max_change: int, rate_before: str = ""
 ) -> Choice | Jump | NoFigures | ProviderNeed:
     """Return the figures for the ExchangeRate, why there are none, or the provider to read first.
 
-    `last` are the figures that it got last for this currency and base; `max_change` is in percent.
+    `last` are the figures that it got last for this currency and base; `max_change` is in percent. `rate_before` is the
+    rate before the changes of this day, by default the last one: many small changes in a day are a jump too.
     """
+    limit = _Limit(last, rate_before, max_change) if last else None
     names = (spec.provider,) if spec.provider else DEFAULTS  # in the order in which they are read
     reasons: list[str] = []
     permanent: list[bool] = []
@@ -101,15 +123,15 @@ def choose(
         elif last and _keeps_last(found, last, names):
             if jumped is None:
                 return Choice(last)
-            if _contradicts(jumped, last, found, max_change):
+            if limit and found.date >= jumped.date and not limit.is_exceeded(found):  # it confirms the last figures
                 return Choice(last, differing=(jumped, found))
-        elif last and change(last.rate, found.rate) > max_change:
+        elif limit and limit.is_exceeded(found):
             jumped = jumped or found
             reasons.append(f"{name} has {found.rate}")
         else:
             return Choice(found, tuple(reasons), (jumped, found) if jumped else ())
-    if jumped and last:
-        return _confirmed(spec, last, jumped, tables, max_change)
+    if jumped and limit:
+        return _confirmed(spec, limit, jumped, tables)
     return NoFigures("; ".join(reasons), all(permanent), reasons[0] if permanent[0] else "")
 
 
@@ -136,14 +158,7 @@ def _keeps_last(found: Figures, last: Figures, names: Sequence[str]) -> bool:
     return names.index(found.source) > names.index(last.source)
 
 
-def _contradicts(jumped: Figures, last: Figures, found: Figures, max_change: int) -> bool:
-    """Return whether a provider has the day of a jump, but no jump: it confirms the last figures."""
-    return found.date >= jumped.date and change(last.rate, found.rate) <= max_change
-
-
-def _confirmed(
-    spec: Spec, last: Figures, jumped: Figures, tables: Tables, max_change: int
-) -> Choice | Jump | ProviderNeed:
+def _confirmed(spec: Spec, limit: _Limit, jumped: Figures, tables: Tables) -> Choice | Jump | ProviderNeed:
     """Return the figures if another provider has nearly the same, else the jump."""
     others: list[Figures] = []
     for name in DEFAULTS:
@@ -155,11 +170,11 @@ def _confirmed(
         if isinstance(other, Figures) and change(jumped.rate, other.rate) <= AGREEING_PERCENT:
             return Choice(jumped, differing=(jumped, others[0]) if others else ())
         others += [other] if isinstance(other, Figures) else []
-    percent = change(last.rate, jumped.rate)
+    before, percent = limit.largest_change(jumped)
     differing = f" ({', '.join(map(provider_rate, others))})" if others else ""
     reason = (
-        f"{provider_rate(jumped)}, a change of {_percent(percent)} % from {last.rate} of {last.date}; "
-        f"the limit is {max_change} %, and no other provider confirms the new rate{differing}"
+        f"{provider_rate(jumped)}, a change of {_percent(percent)} % from {before}; "
+        f"the limit is {limit.percent} %, and no other provider confirms the new rate{differing}"
     )
     return Jump(jumped, reason, int(percent.to_integral_value(ROUND_CEILING)))
 

@@ -66,9 +66,11 @@ def _evaluate_figures(
 ) -> Evaluation:
     """Choose the figures, and compare the ConfigMap with them; with the last ones if there are no new ones."""
     # From the status: users who edit the ConfigMap cannot write it.
-    last = _still_valid(rate, rate.head.status_as(RateStatus).figures, today)
-    limit = rate.spec.max_change or settings.max_change
-    chosen = choose(rate.spec, last or _last_figures_without_status(rate, actual, today), tables, limit)
+    status = rate.head.status_as(RateStatus)
+    last = _still_valid(rate, status.figures, today)
+    limit, rate_before = rate.spec.max_change or settings.max_change, status.rate_before(str(today)) if last else ""
+    last_or_forged = last or _last_figures_without_status(rate, actual, today)
+    chosen = choose(rate.spec, last_or_forged, tables, limit, rate_before)
     if isinstance(chosen, ProviderNeed):
         return Evaluation(need=chosen)
     found: tuple[Finding | None, ...]

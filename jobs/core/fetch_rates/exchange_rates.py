@@ -8,7 +8,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from jobs.core.fetch_rates.figures import Figures
+from jobs.core.fetch_rates.figures import Figures, is_rate
 from jobs.kit.values.conditions import Condition
 from jobs.kit.values.model import ObjectKey
 from jobs.kit.values.reads import Head, Invalid, parse
@@ -29,7 +29,10 @@ class Spec(Struct, frozen=True, rename="camel"):
 
 
 class RateStatus(Struct, frozen=True, rename="camel"):
-    """The status that an earlier run wrote: the last figures of the ConfigMap, and the conditions."""
+    """The status that an earlier run wrote: the last figures of the ConfigMap, and the conditions.
+
+    `previous_rate` is the rate before the day `changed_on`, the day of the last change.
+    """
 
     observed_generation: int = 0
     conditions: tuple[Condition, ...] = ()
@@ -39,12 +42,18 @@ class RateStatus(Struct, frozen=True, rename="camel"):
     currency: str = ""
     date: str = ""
     source: str = ""
+    changed_on: str = ""
+    previous_rate: str = ""
 
     @property
     def figures(self) -> Figures | None:
         """The figures, if all fields are set and valid."""
         found = Figures(self.rate, self.inverse, self.base, self.currency, self.date, self.source)
         return found if found.are_complete() else None
+
+    def rate_before(self, day: str) -> str:
+        """Return the rate before the changes of a day."""
+        return self.previous_rate if self.changed_on == day and is_rate(self.previous_rate) else self.rate
 
 
 class ExchangeRate(Struct, frozen=True):

@@ -35,7 +35,7 @@ class Figures(Struct, frozen=True):
 
     def are_complete(self) -> bool:
         """Return whether all fields are set, and rate and date are valid: users can edit them."""
-        return all(structs.astuple(self)) and is_sane(_decimal(self.rate)) and is_day(self.date)
+        return all(structs.astuple(self)) and is_rate(self.rate) and is_day(self.date)
 
     def are_for(self, base: str, currency: str) -> bool:
         """Return whether they are the rate of this currency in this base."""
@@ -63,6 +63,11 @@ def figures(table: Table, base: str, currency: str) -> Figures:
     """
     one, other = _per_euro(table, base), _per_euro(table, currency)
     return Figures(_quotient(other, one), _quotient(one, other), base, currency, table.date, table.provider)
+
+
+def is_rate(text: str) -> bool:
+    """Return whether a text is a number that can be a rate: users can edit it."""
+    return is_sane(_decimal(text))
 
 
 def is_sane(rate: Decimal) -> bool:

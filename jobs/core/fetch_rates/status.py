@@ -77,8 +77,20 @@ def _report(head: Head, spec: Spec | None, desired: Figures | None, results: Seq
 
 def _status_update(reported: Reported, now: datetime) -> StatusUpdate | None:
     head, figures = reported.head, reported.figures
+    before = head.status_as(RateStatus)
     values = structs.asdict(figures) if figures else dict.fromkeys(Figures.__struct_fields__, "")
-    return status_update(head, EXCHANGE_RATES, head.status_as(RateStatus), reported.condition, now, **values)
+    values |= _last_change(before, figures, now)
+    return status_update(head, EXCHANGE_RATES, before, reported.condition, now, **values)
+
+
+def _last_change(before: RateStatus, figures: Figures | None, now: datetime) -> dict[str, str]:
+    """Return the day of the last change of a rate, and the rate before that day."""
+    if not (figures and before.figures and figures.are_for(before.base, before.currency)):
+        return {"changed_on": "", "previous_rate": ""}
+    if figures.rate == before.rate:
+        return {"changed_on": before.changed_on, "previous_rate": before.previous_rate}
+    today = str(now.date())
+    return {"changed_on": today, "previous_rate": before.rate_before(today)}
 
 
 def _condition(results: Sequence[Result]) -> Condition:
