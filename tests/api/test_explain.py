@@ -144,6 +144,12 @@ def test_namespaces_that_are_not_targets_and_copies_that_no_rule_requires(
         found[2]["reason"]
         == f'namespace {team} opted out by annotation kubechores.dev/copies: "False"; remove it to get copies'
     )
+    api.create(rule("elsewhere", home, "other-*"))
+    assert rows(explain(team))[1]["reason"] == (
+        f'namespace {team} opted out by annotation kubechores.dev/copies: "False", '
+        f"and spec.targets.include does not match {team}: it is other-*"
+    )
+    api.delete(rule("elsewhere", home, ""))
     api.delete(rule("settings", home, ""))
     (_, orphan) = rows(explain(team))
     assert (orphan["rule"], orphan["code"]) == ("settings", "opted-out")

@@ -200,6 +200,11 @@ def test_colours_are_for_terminals_that_allow_them(account: dict[str, str], env:
     assert code == 0
     assert ("\x1b[32mcreated (dry run)\x1b[0m" in shown) is colours
     assert ("\x1b" in shown) is colours
+    if colours:
+        on_terminal("sync-copies", env=account | env)
+        _, again = on_terminal("sync-copies", "-v", env=account | env)
+        assert "unchanged" in again
+        assert again.count("\x1b[0m") == len(re.findall(r"\x1b\[[1-9]", again)), "each end of a color has a beginning"
 
 
 @pytest.mark.parametrize(("env", "shows"), [({}, True), ({"NO_COLOR": "1"}, True), ({"TERM": "dumb"}, False)])

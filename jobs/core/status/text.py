@@ -12,6 +12,7 @@ import click
 
 from jobs.core.status.installed import parse_time
 from jobs.core.status.problems import UNCHANGED, all_clear, numbered
+from jobs.kit.run.rows import coloured
 from jobs.kit.values.text import brief, listed, visible
 
 _WIDTH = 80
@@ -57,7 +58,7 @@ def _table(document: Mapping[str, Any]) -> Iterator[str]:
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
         room = _WIDTH - sum(widths) - 2 * len(widths)
         if number:
-            cells[1] = click.style(cells[1], fg=_COLORS.get(row[1]))
+            cells[1] = coloured(cells[1], _COLORS.get(row[1]))
         last = _objects(document["jobs"][number - 1], room) if number else "OBJECTS"
         yield "  ".join([*cells, last]).rstrip()
 
@@ -97,7 +98,7 @@ def _group(group: Sequence[Mapping[str, Any]], *, verbose: bool) -> Iterator[str
     """Yield the lines of the problems of one job and code: the first one in full, the names of some others."""
     first = group[0]
     count = f" ({len(group)})" if len(group) > 1 else ""
-    severity = click.style(first["severity"], fg=_COLORS.get(first["severity"]))
+    severity = coloured(first["severity"], _COLORS.get(first["severity"]))
     yield f"{severity}  {first['job']}  {first['code']}{count}"
     longest = 2000 if verbose else _LONGEST
     # A log has several lines; other reasons quote tenants, and stay one line.

@@ -10,6 +10,8 @@ from dataclasses import replace
 from datetime import datetime
 from typing import NamedTuple
 
+from msgspec import structs
+
 from jobs.core.sync_copies.kinds import KINDS, LAYOUTS
 from jobs.core.sync_copies.mistakes import NOTHING_SELECTED, SOURCE_NAMESPACE_MISSING
 from jobs.core.sync_copies.observed import OPT_IN, Namespace, Observed, Settings
@@ -28,6 +30,7 @@ from jobs.kit.values.text import listed
 
 _COLUMNS = ("RULE", "OBJECT", "STATE", "WHY")
 _MOST_NAMED = 3
+_REMOVE_IT = "remove it to get copies"
 _NEXT = {
     Action.CREATE: "the next run creates it",
     Action.REPLACE: "the next run replaces it",
@@ -265,7 +268,13 @@ def _why_no_target(reason: NoTarget, targets: Targets, world: _World) -> str:
         return f"namespace {name} is terminating"
     if reason is NoTarget.OPTED_OUT:
         value = world.namespace.invalid_choice or "false"
-        return f'namespace {name} opted out by annotation {OPT_IN}: "{value}"; remove it to get copies'
+        why = f'namespace {name} opted out by annotation {OPT_IN}: "{value}"'
+        otherwise = target_check(targets)(structs.replace(world.namespace, opted_out=False, invalid_choice=None))
+        return (
+            f"{why}, and {_why_no_target(otherwise, targets, world)}"
+            if otherwise
+            else f"{why}; remove it to get copies"
+        )
     if reason is NoTarget.NOT_NAMED:
         return f"spec.targets.include does not list {name}; no glob selects a kube-* namespace"
     if reason is NoTarget.NOT_INCLUDED:

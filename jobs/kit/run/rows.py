@@ -153,7 +153,7 @@ def join_names(subjects: Sequence[str]) -> str:
 
 def _format_details(result: Result, options: RunOptions) -> Iterator[str]:
     finding = result.finding
-    code = click.style(_verb(result, options), fg=_SEVERITY_COLORS.get(finding.severity))
+    code = coloured(_verb(result, options), _SEVERITY_COLORS.get(finding.severity))
     yield f"  {code}  {_name(finding)}"
     yield from details(result, options)
 
@@ -188,6 +188,11 @@ def _message(result: Result) -> str:
     return brief("; ".join(text for text in (result.reason, result.message) if text))
 
 
+def coloured(text: str, color: str | None) -> str:
+    """Return the text in this color; as it is if that is None, where click.style would end a color that none began."""
+    return click.style(text, fg=color) if color else text
+
+
 def _column_width(cell: str) -> int:
     """Return the width that a cell needs of its column; a cell that is too long overflows in its own row only."""
     return len(cell) if len(cell) <= _MAX_WIDTH else 0
@@ -197,7 +202,7 @@ def _wrap(row: tuple[str, str, str, str], widths: Sequence[int], verb: str) -> I
     """Yield the row in columns. On a terminal that is too narrow, the reason is on lines of its own."""
     cells = [cell.ljust(width) for cell, width in zip(row[:3], widths, strict=True)]
     plain = "  ".join(cells)
-    cells[2] = click.style(cells[2], fg=WORDS.get(verb))
+    cells[2] = coloured(cells[2], WORDS.get(verb))
     head, reason = "  ".join(cells), row[3]
     columns = sys.maxsize
     if sys.stdout.isatty():
