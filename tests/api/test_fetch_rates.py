@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
+from jobs.core.fetch_rates import observe
 from jobs.kit.data.contents import Content
 from jobs.kit.values import stamps
 from tests.api.conftest import Run
@@ -202,6 +203,26 @@ def test_a_jump_is_compared_with_the_status_and_not_with_forged_figures(
 
     assert ran.exit_code == 4
     assert data(api, rate) == right
+
+
+def test_a_namespace_with_too_many_exchange_rates_takes_nothing_from_others(
+    api: Api, fetch: Run, rates: RatesServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(observe, "MOST_OF_NAMESPACE", 3)
+    tenant, shop = api.namespace("a-tenant"), api.namespace("shop")
+    made = [api.create(exchange_rate(tenant, f"usd-{number}")) for number in range(5)]
+    ours = api.create(exchange_rate(shop))
+
+    ran = fetch()
+
+    assert (ran.exit_code, ran.summary) == (0, {"created": 4, "too-many": 1})
+    assert [each["reason"] for each in ran.results if each["code"] == "too-many"] == [
+        "has 5 ExchangeRates, and a run evaluates the first 3 by name; delete some, or create them in another namespace"
+    ]
+    assert [api.get(configmap_of(each)) is not None for each in [*made, ours]] == [True] * 3 + [False] * 2 + [True]
+    api.delete(made[0])
+    wait_for(lambda: api.get(configmap_of(made[0])) is None, "the ConfigMap to be deleted with its owner")
+    assert fetch().summary == {"created": 1, "too-many": 1, "unchanged": 3}
 
 
 def test_many_changes_of_a_rate_in_one_day_are_limited_together(api: Api, fetch: Run, rates: RatesServer) -> None:

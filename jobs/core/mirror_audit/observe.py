@@ -102,7 +102,7 @@ def _resources(resource: Resource, namespace: str) -> List:
 def _mirrors(cluster: Cluster, settings: Settings) -> tuple[tuple[RegistryMirror, ...], tuple[Invalid, ...]]:
     if settings.mirrors is not None:
         return settings.mirrors, ()
-    return from_cluster(cluster, REGISTRY_MIRRORS, parse_registry_mirror)
+    return from_cluster(cluster, REGISTRY_MIRRORS, parse_registry_mirror)[:2]
 
 
 def _events(cluster: Cluster, namespace: str, resources: Mapping[ObjectKey, Object], quotes: Quotes) -> None:

@@ -118,7 +118,7 @@ class Reads:
         """Return the custom resources of a kind, also those that are not valid."""
 
         def read() -> list[Custom]:
-            valid, invalid = from_cluster(self._cluster, resource, _keep, namespace)
+            valid, invalid, _ = from_cluster(self._cluster, resource, _keep, namespace)
             return [*valid, *(Custom(each.head) for each in invalid)]
 
         return self.attempt(read)

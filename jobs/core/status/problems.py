@@ -47,6 +47,7 @@ _TODO: Mapping[str, Mapping[str, str]] = {
         "conflict": "rename or delete the object, or set spec.configMapName",
         "collision": "set spec.configMapName of one of the ExchangeRates",
         "jump": "compare it elsewhere; raise spec.maxChange only if it is right",
+        "too-many": "delete some ExchangeRates, or create them in another namespace",
         "unavailable": "wait for the next run, or name another provider in spec.provider",
         "providers-differ": "compare the rates in the message; spec.provider selects one",
     },

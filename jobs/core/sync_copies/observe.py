@@ -140,7 +140,7 @@ def _types(cluster: Cluster, settings: Settings, rules: Sequence[Rule]) -> list[
 def _rules(cluster: Cluster, settings: Settings) -> tuple[tuple[Rule, ...], tuple[Invalid, ...]]:
     if settings.rules is not None:
         return settings.rules, ()
-    rules, invalid_rules = from_cluster(cluster, RULES, parse_rule, settings.namespace)
+    rules, invalid_rules, _ = from_cluster(cluster, RULES, parse_rule, settings.namespace)
     names = sorted([*(rule.name for rule in rules), *(each.head.key.name for each in invalid_rules)])
     if settings.rule_name is not None and settings.rule_name not in names:
         listed = ", ".join(names) or "none"

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from typing import Any, TypeVar
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
 
-from jobs.kit.api.cluster import Cluster, complete
+from jobs.kit.api.cluster import Cluster, retry_if_expired
 from jobs.kit.values.errors import ApiError, ConfigurationError, InvalidObjectError
 from jobs.kit.values.metadata import Metadata
 from jobs.kit.values.model import ObjectKey
 from jobs.kit.values.names import is_name
-from jobs.kit.values.reads import Head, Invalid
+from jobs.kit.values.reads import Head, Invalid, InvalidObject
 from jobs.kit.values.resources import Resource
 from jobs.kit.values.text import Lines, visible
 
@@ -38,24 +39,32 @@ class _CustomResource(Struct):
     status: Raw = Raw()
 
 
+class CustomResources(NamedTuple, Generic[Parsed]):
+    """The valid and the invalid custom resources, sorted, and by namespace how many others there are."""
+
+    valid: tuple[Parsed, ...]
+    invalid: tuple[Invalid, ...]
+    left_out: Mapping[str, int]
+
+
 def from_cluster(
-    cluster: Cluster, resource: Resource, parse: Parse[Parsed], namespace: str = ""
-) -> tuple[tuple[Parsed, ...], tuple[Invalid, ...]]:
-    """Read the custom resources of a namespace, or of all namespaces; return the valid and the invalid ones, sorted.
+    cluster: Cluster, resource: Resource, parse: Parse[Parsed], namespace: str = "", most: int = sys.maxsize
+) -> CustomResources[Parsed]:
+    """Read the custom resources of a namespace, or of all namespaces: of each the first `most` by name.
 
     Raises:
         ConfigurationError: the CRD is not installed.
         ApiError: the custom resources cannot be read.
     """
     try:
-        objects = _list(cluster, resource, namespace)
+        objects, left_out = _list(cluster, resource, namespace, most)
     except ApiError as error:
         if error.status != 404:
             raise
         raise not_installed(resource, ", or name a file with -f") from error
     parsed = [each if isinstance(each, Invalid) else parse(*each) for each in objects]
     valid = tuple(each for each in parsed if not isinstance(each, Invalid))
-    return valid, tuple(each for each in parsed if isinstance(each, Invalid))
+    return CustomResources(valid, tuple(each for each in parsed if isinstance(each, Invalid)), left_out)
 
 
 def not_installed(resource: Resource, otherwise: str = "") -> ConfigurationError:
@@ -66,11 +75,25 @@ def not_installed(resource: Resource, otherwise: str = "") -> ConfigurationError
     )
 
 
-def _list(cluster: Cluster, resource: Resource, namespace: str) -> list[tuple[Head, bytes] | Invalid]:
-    split = partial(_split, resource)
-    found, invalid = complete(cluster.objects, resource, _CustomResource, split, namespace=namespace)
-    undecoded = [Invalid(Head(each.key), (each.error.message,)) for each in invalid]
-    return [*sorted(found, key=lambda each: each[0].key), *sorted(undecoded, key=lambda each: each.head.key)]
+def _list(
+    cluster: Cluster, resource: Resource, namespace: str, most: int
+) -> tuple[list[tuple[Head, bytes] | Invalid], Mapping[str, int]]:
+    def read() -> tuple[list[tuple[Head, bytes] | InvalidObject], Counter[str]]:
+        numbers: Counter[str] = Counter()
+
+        def split(each: _CustomResource) -> tuple[Head, bytes] | None:
+            numbers[each.metadata.namespace] += 1
+            return _split(resource, each) if numbers[each.metadata.namespace] <= most else None
+
+        objects = cluster.objects(resource, _CustomResource, split, namespace=namespace)
+        return [each for each in objects if each is not None], numbers
+
+    objects, numbers = retry_if_expired(read)
+    found = [each for each in objects if not isinstance(each, InvalidObject)]
+    undecoded = [Invalid(Head(each.key), (each.error.message,)) for each in objects if isinstance(each, InvalidObject)]
+    left_out = {name: number - most for name, number in numbers.items() if number > most}
+    valid = sorted(found, key=lambda each: each[0].key)
+    return [*valid, *sorted(undecoded, key=lambda each: each.head.key)], left_out
 
 
 def _split(resource: Resource, read: _CustomResource) -> tuple[Head, bytes]:
