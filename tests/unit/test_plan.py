@@ -220,6 +220,22 @@ def test_a_source_of_a_later_namespace_is_copied_only_if_earlier_ones_have_none(
     assert sorted(each.code for each in planned(world).findings) == codes
 
 
+@pytest.mark.parametrize(("content", "codes"), [("x" * 35, ["large-writes"]), ("x" * 33, [])])
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_rule_that_writes_much_at_once_is_reported(
+    monkeypatch: pytest.MonkeyPatch, content: str, codes: list[str], keeps: bool
+) -> None:
+    monkeypatch.setattr("jobs.core.sync_copies.plan._LARGE_WRITES", 100)
+    large = Content(data={"a": content})
+    made = source(content=large if keeps else large.digested("uid"))  # type: ignore[arg-type]
+    rules = [rule(targets=Targets(include=("team-*",))), rule("other", "elsewhere")]
+
+    found = planned(observed(rules, [made], [], "team-1", "team-2", "team-3"))
+
+    assert [each.code for each in found.findings if each.object.kind == "CopyratorRule"] == codes
+    assert all(each.subjects == ("rule",) for each in found.findings)
+
+
 def test_a_copy_is_never_a_source() -> None:
     managed = source(labels={stamps.MANAGED_BY: MANAGER, stamps.JOB: "sync-copies"})
 

@@ -39,6 +39,7 @@ _TODO: Mapping[str, Mapping[str, str]] = {
         "opted-out": "see metadata.finalizers of the object",
         "source-namespace-missing": "correct spec.namespaces of the rule, or delete the rule",
         "source-namespace-recreated": "create the sources again, or run once with --max-deletes",
+        "large-writes": "copy smaller objects, or to fewer namespaces",
         "source-missing": "correct spec.names of the rule, or create the source",
         "nothing-selected": "correct the selectors of the rule, or create its source and target",
         "not-opted-in": 'annotate the namespace with kubechores.dev/copies: "true", or remove it from the rule',

@@ -14,6 +14,7 @@ from jobs.core.sync_copies.observed import OPT_IN, Namespace, Observed, Settings
 from jobs.core.sync_copies.rules import Rule
 from jobs.core.sync_copies.sources import Selected, candidates, is_copy, name_of, sources_of
 from jobs.core.sync_copies.targets import targets_of_rules
+from jobs.kit.data.manifests import manifest_of
 from jobs.kit.data.objects import ReducedObject
 from jobs.kit.run.brakes import MIN_DELETES
 from jobs.kit.values.model import Brake, DesiredCounts, ExitCode, Finding, Need, ObjectKey, Plan, Severity, Summary
@@ -22,6 +23,7 @@ from jobs.kit.values.text import listed
 
 _MOST_NAMED = 3
 _MOST_INVALID = 20
+_LARGE_WRITES = 100 << 20
 
 
 def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
@@ -70,6 +72,7 @@ def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
             findings += [unchanged(place)] if settings.run.verbose else []
     held = {each.subjects[0] for each in findings if each.code == "orphan" and each.exit_code is ExitCode.BRAKE}
     findings += [mistaken[name].finding() for name in sorted(held) if mistaken[name].code == SOURCE_NAMESPACE_RECREATED]
+    findings += _large_writes(findings, observed.rules)
     return Plan(
         findings,
         unchanged_count,
@@ -112,6 +115,29 @@ def _missing_names(rule: Rule, observed: Observed) -> Iterator[Finding]:
             + " (copies do not count); correct spec.names, or create it"
         )
         yield Finding("source-missing", Severity.WARNING, rule.head.key, reason, subjects=(rule.name,))
+
+
+def _large_writes(findings: Sequence[Finding], rules: Sequence[Rule]) -> list[Finding]:
+    """Return a finding for each rule of which this run writes more than _LARGE_WRITES: etcd keeps each version."""
+    sizes: dict[int, int] = {}  # copies of one source share their content
+    written: Counter[str] = Counter()
+    for each in findings:
+        if each.fix and (manifest := manifest_of(each.fix.body)):
+            content = manifest.content
+            size = sizes.get(id(content)) or sizes.setdefault(id(content), content.size)
+            written[each.subjects[0]] += size
+    return [
+        Finding(
+            "large-writes",
+            Severity.WARNING,
+            rule.head.key,
+            f"a run writes {written[rule.name] >> 20} MiB of its copies; etcd, where the API server stores them, has "
+            "2 GiB by default, and keeps old versions for minutes; copy smaller objects, or to fewer namespaces",
+            subjects=(rule.name,),
+        )
+        for rule in rules
+        if written[rule.name] > _LARGE_WRITES
+    ]
 
 
 def _no_rule(observed: Observed, settings: Settings) -> str:

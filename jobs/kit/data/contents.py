@@ -74,6 +74,11 @@ class Content(Struct, frozen=True, omit_defaults=True, rename="camel"):
         """The value that no update can change: the type of a Secret."""
         return self.type
 
+    @property
+    def size(self) -> int:
+        """The number of characters of its values."""
+        return sum(map(len, (*self.data.values(), *self.binary_data.values())))
+
     def field_sets(self) -> tuple[bytes, ...]:
         """Return the `field_set`s that managedFields may list for this content: there is only one."""
         return (field_set(self._names()),)
@@ -116,6 +121,7 @@ class Content(Struct, frozen=True, omit_defaults=True, rename="camel"):
             self.immutable,
             self.field_sets(),
             self.fingerprint(uid),
+            self.size,
         )
 
 
@@ -138,6 +144,11 @@ class FieldContent(Struct, frozen=True):
         for key in path:
             value = value.get(key) if isinstance(value, dict) else None
         return _canonical(sorted(set(value)) if isinstance(value, list) else value) if value else ""
+
+    @property
+    def size(self) -> int:
+        """The number of characters of its fields."""
+        return sum(map(len, self.json.values()))
 
     def field_sets(self) -> tuple[bytes, ...]:
         """Return the `field_set`s that managedFields may list for this content.
@@ -169,7 +180,7 @@ class FieldContent(Struct, frozen=True):
     def digested(self, uid: str = "") -> Digested:
         """Return the digests of a content that is too large to keep, read from the object with this uid."""
         digests = {path: hashlib.sha256(value.encode()).hexdigest() for path, value in self.values()}
-        return Digested(self.fixed, digests, False, self.field_sets(), self.fingerprint(uid))
+        return Digested(self.fixed, digests, False, self.field_sets(), self.fingerprint(uid), self.size)
 
 
 def field_content(layout: Layout, fields: Mapping[str, Any]) -> FieldContent:
@@ -204,6 +215,7 @@ class Digested(Struct, frozen=True):
     """A content whose values are too large to keep: digests by field in place of the values.
 
     `names` are its `field_sets`. `mark` is its fingerprint, keyed with the uid of the object that it was read from.
+    `size` is the number of characters of its values.
     """
 
     fixed: str
@@ -211,6 +223,7 @@ class Digested(Struct, frozen=True):
     immutable: bool
     names: tuple[bytes, ...]
     mark: str
+    size: int = 0
 
     def field_sets(self) -> tuple[bytes, ...]:
         """Return the `field_set`s that managedFields may list for this content."""

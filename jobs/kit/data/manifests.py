@@ -176,6 +176,12 @@ class Replacement(Body, frozen=True, gc=False):
         return self.manifest.redact(text)
 
 
+def manifest_of(body: Body) -> ContentManifest | None:
+    """Return the manifest that a write stores; None for a body without one."""
+    made = body.manifest if isinstance(body, Replacement | Recreation) else body
+    return made if isinstance(made, ContentManifest) else None
+
+
 def _exclude(values: Mapping[str, str], names: Container[str]) -> dict[str, str]:
     return {name: value for name, value in values.items() if name not in names}
 
