@@ -711,6 +711,8 @@ REFUSED_PODS: Mapping[str, tuple[str, Object]] = {
         )
         for hook in ("postStart", "preStop")
     },
+    "take the place of other pods": ("mirror-nodes", pod_spec(priorityClassName="system-node-critical")),
+    "claim a device": ("mirrors", pod_spec(resourceClaims=[{"name": "gpu", "resourceClaimName": "gpu"}])),
     "are privileged at the start": ("mirror-nodes", pod_spec(initContainers=[starting(**PRIVILEGED)])),
 }
 
