@@ -80,7 +80,11 @@ def settings(connection: Connection, options: Options) -> Settings:
 )
 @flags.max_deletes("orphaned copies of a kind", " If set, also deletes copies of rules that may be mistaken.")
 @flags.metrics
-@flags.run_options(Options, "Namespace of the rules. Default is the pod's own namespace, or the context's.")
+@flags.run_options(
+    Options,
+    "Namespace of the rules. Default is the pod's own namespace, or the context's.",
+    namespace_env=("NAMESPACE",),
+)
 def command(context: click.Context, options: Options) -> None:
     """Copy Secrets, ConfigMaps, policies and role bindings.
 

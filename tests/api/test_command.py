@@ -217,15 +217,28 @@ def test_invalid_settings_are_logged_without_a_traceback_and_exit_2(
     assert "Traceback" not in ran.stderr
 
 
-@pytest.mark.parametrize("given", [{"arguments": ["-n", "platfrom"]}, {"env": {"NAMESPACE": "platfrom"}}], ids=str)
 @pytest.mark.parametrize("job", JOBS)
-def test_a_namespace_that_does_not_exist_is_an_error(api: Api, installed: Path, job: str, given: Any) -> None:
-    ran = runs(job, api.kubeconfig, given.get("env"))(*given.get("arguments", []))
+def test_a_namespace_that_does_not_exist_is_an_error(api: Api, installed: Path, job: str) -> None:
+    ran = runs(job, api.kubeconfig)("-n", "platfrom")
 
     assert (ran.exit_code, ran.stdout) == (2, "")
     (error,) = [line for line in ran.stderr.splitlines() if "--probe" not in line]
     assert error == "error: namespace platfrom does not exist; check --namespace"
     assert api.writes() == []
+
+
+def test_variables_without_a_prefix_are_those_of_sync_copies_which_prints_them(api: Api, installed: Path) -> None:
+    env = {"NAMESPACE": "platfrom", "RULE_NAME": "settings"}
+
+    ran = runs("sync-copies", api.kubeconfig, env)("--dry-run")
+    other = runs("farm-pods", api.kubeconfig, env)("--dry-run")
+
+    assert (ran.exit_code, other.exit_code) == (2, 0)
+    assert ran.stderr.splitlines() == [
+        "sync-copies: the environment sets RULE_NAME=settings",
+        "sync-copies: the environment sets NAMESPACE=platfrom",
+        "error: namespace platfrom does not exist; check --namespace",
+    ]
 
 
 @pytest.mark.parametrize("job", JOBS)

@@ -46,12 +46,14 @@ def run_options(
     formats: Sequence[str] = FORMATS,
     *,
     reads_only: bool = False,
+    namespace_env: tuple[str, ...] = (),
 ) -> Callable[[F], F]:
     """Add the shared options to a command, which gets all of its options as one argument.
 
     `into` is the class of it: a dataclass with `run`, the RunOptions, and a field for each option of the command.
-    `namespace` is the help of --namespace; None: the job has no such option. `formats` are the values of --output. A
-    command with `reads_only` has no options about writes, and its own --check, --output and --verbose.
+    `namespace` is the help of --namespace; None: the job has no such option. `namespace_env` are its environment
+    variables. `formats` are the values of --output. A command with `reads_only` has no options about writes, and its
+    own --check, --output and --verbose.
     """
 
     def add_to(command: F) -> F:
@@ -68,7 +70,7 @@ def run_options(
             return command(context, into(run=options, **given))
 
         of_runs = [] if reads_only else [*_OF_RUNS, _output(formats), _VERBOSE]
-        own = [_namespace_option(namespace)] if namespace else []
+        own = [_namespace_option(namespace, namespace_env)] if namespace else []
         for add in reversed([*of_runs, *_SHARED, *own]):
             with_options = add(with_options)
         return with_options  # type: ignore[return-value]
@@ -89,10 +91,8 @@ def _given_options(context: click.Context) -> tuple[tuple[str, ...], ...]:
     return tuple(given)
 
 
-def _namespace_option(text: str) -> Callable[[Any], Any]:
-    return option(
-        "--namespace", "-n", env=("NAMESPACE",), settable=False, metavar="NAME", callback=_namespace, help=text
-    )
+def _namespace_option(text: str, env: tuple[str, ...]) -> Callable[[Any], Any]:
+    return option("--namespace", "-n", env=env, settable=False, metavar="NAME", callback=_namespace, help=text)
 
 
 def min_severity(text: str) -> Callable[[F], F]:

@@ -36,6 +36,10 @@ def report(context: click.Context) -> None:
     for name in ("dry_run", "check"):
         if _is_set(context, name) and context.params[name] not in (False, DryRun.NONE.value):
             log.log.info("%s: the environment sets %s: this is a dry run, which writes nothing", job, _value(name))
+    for option in options:
+        used = next((each for each in option.envvar or () if each in os.environ), "")
+        if used and not used.startswith(PREFIX) and _is_set(context, option.name or "") and not _is_of_the_pod(used):
+            log.log.info("%s: the environment sets %s=%s", job, used, os.environ[used])
     known = {each for option in options for each in option.envvar or ()}
     unknown = sorted(name for name in os.environ if name.startswith(PREFIX) and name not in known)
     if not unknown:
@@ -45,6 +49,11 @@ def report(context: click.Context) -> None:
     for name in unknown:
         if name in flags or name not in others:
             log.log.warning("%s: %s has no effect: %s", job, name, _reason(name, flags, known | others - flags.keys()))
+
+
+def _is_of_the_pod(name: str) -> bool:
+    """Whether the CronJob sets this variable in each of its pods."""
+    return name == "NAMESPACE" and "KUBERNETES_SERVICE_HOST" in os.environ
 
 
 def _value(name: str) -> str:
