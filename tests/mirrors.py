@@ -16,6 +16,7 @@ from jobs.kit.values.model import ObjectKey
 from jobs.kit.values.reads import Head
 from tests.apis import Api, Object, wait_for
 from tests.canary import canary
+from tests.manifests import everything
 from tests.worlds import encoded, secret
 
 NAMESPACE, NODES = "kube-chores-mirrors", "kube-chores-nodes"
@@ -297,3 +298,14 @@ def _node_of(pod: Object) -> str:
 
 def _now() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def allow_any_name(api: Api) -> None:
+    """Change the CRD of RegistryMirrors to that of an older release, which accepted names that cannot work."""
+    crd = next(each for each in everything() if each["metadata"]["name"] == "registrymirrors.kubechores.dev")
+    (version,) = crd["spec"]["versions"]
+    schema = {**version["schema"]["openAPIV3Schema"]}
+    del schema["x-kubernetes-validations"]
+    api.patch(crd, {"spec": {"versions": [{**version, "schema": {"openAPIV3Schema": schema}}]}})
+    trial = f"{api.path(registry_mirror('a.b'), named=False)}?dryRun=All"
+    wait_for(lambda: api.request("POST", trial, registry_mirror("a.b"))[0] == 201, "the CRD to accept any name")

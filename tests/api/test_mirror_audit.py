@@ -16,9 +16,9 @@ from junitparser import JUnitXml
 from jobs.core.mirror_audit.desired.mirror import Mirror
 from jobs.kit import web
 from tests.api.conftest import Ran, Run
-from tests.apis import Api, Object, wait_for
+from tests.apis import Api, ApiError, Object, wait_for
 from tests.canary import canary
-from tests.mirrors import NAMESPACE, NODES, Mirrors, credentials, registry_mirror
+from tests.mirrors import NAMESPACE, NODES, Mirrors, allow_any_name, credentials, registry_mirror
 from tests.rates import Answer, document, flood, redirect, status
 from tests.registries import Registries, cache_state
 from tests.worlds import encoded
@@ -393,6 +393,12 @@ def test_nodes_without_the_daemon_set_are_counted(api: Api, audit: Run, mirrors:
     assert found["reason"] == "runs on 2 of 3 Linux nodes; the others do not use the mirror"
 
 
+@pytest.mark.parametrize("name", ["a.b", "b" * 37, "hub-headless"])
+def test_a_name_that_cannot_work_is_refused(api: Api, installed: Path, name: str) -> None:
+    with pytest.raises(ApiError, match="the name must have at most 36 characters and no dots, and must not end in"):
+        api.create(registry_mirror(name))
+
+
 def test_a_name_without_valid_resource_names_is_found(api: Api, audit: Run, mirrors: Mirrors) -> None:
     longest = f"{'a' * 29}-{api.token}"
     mirrors.deploy(api.create(registry_mirror(longest, "quay.io")))
@@ -403,6 +409,7 @@ def test_a_name_without_valid_resource_names_is_found(api: Api, audit: Run, mirr
             "its name ends in -headless, like the name of the second Service of another mirror"
         ),
     }
+    allow_any_name(api)
     for name in expected:
         api.create(registry_mirror(name))
 

@@ -15,7 +15,17 @@ from tests.api.conftest import OWN_IMAGE, Ran, Run, connect_with
 from tests.api.test_mirror_audit import BREAKS, changes, codes, condition, deleted
 from tests.apis import Api, Object, wait_for
 from tests.conftest import Chores
-from tests.mirrors import KINDS, NAMESPACE, NODES, Mirrors, before_the_move, credentials, places, registry_mirror
+from tests.mirrors import (
+    KINDS,
+    NAMESPACE,
+    NODES,
+    Mirrors,
+    allow_any_name,
+    before_the_move,
+    credentials,
+    places,
+    registry_mirror,
+)
 from tests.rates import status
 from tests.registries import Registries
 from tests.rights import RBAC, can_i
@@ -327,6 +337,7 @@ def test_of_duplicates_of_the_same_second_the_first_by_name_is_maintained(
 
 
 def test_a_mirror_with_an_invalid_name_does_not_block_others(api: Api, repair: Run, mirrors: Mirrors) -> None:
+    allow_any_name(api)
     unusable = api.create(registry_mirror(f"a.{api.token}"))
     mirror = mirrors.of(mirrors.create("b"))
     mirrors.volume(mirror)
