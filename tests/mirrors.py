@@ -308,4 +308,9 @@ def allow_any_name(api: Api) -> None:
     del schema["x-kubernetes-validations"]
     api.patch(crd, {"spec": {"versions": [{**version, "schema": {"openAPIV3Schema": schema}}]}})
     trial = f"{api.path(registry_mirror('a.b'), named=False)}?dryRun=All"
-    wait_for(lambda: api.request("POST", trial, registry_mirror("a.b"))[0] == 201, "the CRD to accept any name")
+
+    def create() -> tuple[int, bytes]:
+        status, _, body = api.request("POST", trial, registry_mirror("a.b"))
+        return status, body
+
+    wait_for(lambda: create()[0] == 201, "the CRD to accept any name", detail=create)
