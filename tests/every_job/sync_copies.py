@@ -503,6 +503,8 @@ def status(api: Api, name: str) -> str:
     found_status["lastRunTime"] = "2026-01-01T00:00:00Z"
     if "selectedUid" in found_status:
         found_status["selectedUid"] = "1f6c3b0e-7a52-4c59-9d0f-3c1f7a1f2b11"
+    for namespace in found_status.get("sourceNamespaces", ()):
+        namespace["uid"] = "8c1d4f7a-90e3-4b5e-a6c2-5d2b9e7f1a04"
     text = yaml.safe_dump({"status": found_status}, sort_keys=False, width=110)
     return f"$ kubectl get copyrator {name} -n kube-chores -o yaml\n...\n{text}".rstrip()
 

@@ -101,7 +101,7 @@ def sources_of(rule: Rule, observed: Observed) -> Iterator[Source]:
 
 
 def is_never_copied(rule: Rule, source: Source) -> bool:
-    """Whether an object that a rule selects is never copied, as a copy: it is no source."""
+    """Whether an object that a rule selects is one that is never copied, such as a bootstrap token."""
     found = finding(rule.spec.rule_type, source)
     return found is not None and found.code == "skipped"
 
