@@ -195,8 +195,15 @@ def test_a_status_that_is_restored_with_a_recreated_rule_does_not_count(small: I
     small.assert_copies_stay("NothingSelected", "nothing-selected")
 
 
-def test_a_source_namespace_that_is_recreated_empty_takes_no_copy_along(small: Installation) -> None:
+@pytest.mark.parametrize(
+    ("recorded", "reason"), [(True, "SourceNamespaceRecreated"), (False, "NothingSelected")], ids=["recorded", "older-version"]
+)
+def test_a_source_namespace_that_is_recreated_empty_takes_no_copy_along(
+    small: Installation, recorded: bool, reason: str
+) -> None:
     api = small.api
+    if not recorded:
+        api.patch_status(small.rule, {"sourceNamespaces": None})
     namespace = namespace_object(small.home)
     api.delete(namespace)
     wait_for(lambda: api.get(namespace) is None, "the namespace to be deleted")
@@ -207,7 +214,7 @@ def test_a_source_namespace_that_is_recreated_empty_takes_no_copy_along(small: I
 
     assert again.exit_code == 4
     assert small.copies() == COPIES
-    assert small.ready()["reason"] == "SourceNamespaceRecreated"
+    assert small.ready()["reason"] == reason
     api.create(configmap(small.home))
     assert small.sync().summary["configured"] == COPIES
     api.delete(small.source)
