@@ -58,6 +58,17 @@ def _compiled(raw: Obj) -> list[Rule]:
     return rules
 
 
+def _visible(obj: Any) -> Any:
+    """Return an object as its rules see it: of its metadata only the name.
+
+    https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#validation-rules
+    """
+    if not isinstance(obj, dict) or not isinstance(obj.get("metadata"), dict):
+        return obj
+    metadata = {name: value for name, value in obj["metadata"].items() if name in ("name", "generateName")}
+    return {**obj, "metadata": metadata}
+
+
 class RuleSet:
     """All rules of a schema, by node."""
 
@@ -72,7 +83,7 @@ class RuleSet:
 
     def causes(self, obj: Any, old: Any) -> list[Cause]:
         """The rules that an object breaks."""
-        return list(self._walk(obj, old, ""))
+        return list(self._walk(_visible(obj), _visible(old), ""))
 
     def _walk(self, value: Any, old: Any, path: str) -> Iterator[Cause]:
         if value is None:

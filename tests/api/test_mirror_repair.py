@@ -345,7 +345,7 @@ def test_a_mirror_with_an_invalid_name_does_not_block_others(api: Api, repair: R
     ran = repair()
 
     assert "duplicate-upstream" not in codes(ran)
-    assert [each["code"] for each in ran.results if each["subjects"] == [unusable["metadata"]["name"]]] == [
+    assert [each["code"] for each in ran.results if each.get("subjects") == [unusable["metadata"]["name"]]] == [
         "invalid-name"
     ]
     assert len(created(api, mirror)) == 4
@@ -757,7 +757,10 @@ def test_a_dry_run_writes_nothing_and_prints_the_first_steps(api: Api, repair: R
     ran = repair("--dry-run")
 
     assert (ran.exit_code, api.writes()) == (0, [])
-    assert ran.summary == {"created": 2, "missing": 3}
+    assert ran.summary == {"created": 2, "image-unknown": 1, "missing": 3}
+    (found,) = (each for each in ran.results if each["code"] == "image-unknown")
+    assert found["reason"] == f"this run is not in a pod, so mirrors without a DaemonSet get image {NODE_IMAGE}"
+    assert "image-unknown" not in repair("--dry-run", "--node-image", "registry.example.com/kube-chores:1").summary
     assert repair("--check").exit_code == 3
 
 

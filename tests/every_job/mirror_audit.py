@@ -140,6 +140,7 @@ FAULTS = [
             "unchanged": 8,
             "conflict": 1,
             "duplicate-upstream": 1,
+            "image-unknown": 1,
             "missing": 3,
             "not-rolled-out": 2,
             "volume-pending": 1,

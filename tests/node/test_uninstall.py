@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -14,6 +13,8 @@ from tests.node.kubectl import Jobs, Kubectl, install
 from tests.worlds import SELECTED, at, configmap, content, rule, secret
 
 pytestmark = pytest.mark.node
+
+PART = "app.kubernetes.io/part-of=kube-chores"
 
 
 @pytest.fixture
@@ -53,8 +54,9 @@ def installed_again(kubectl: Kubectl) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("installed_again")
+@pytest.mark.usefixtures("with_copies")
 def test_an_uninstall_leaves_copies_and_unmanaged_objects(
-    api: Api, jobs: Jobs, kubectl: Kubectl, with_copies: Path, copied: list[Object], figure: Figure
+    api: Api, jobs: Jobs, kubectl: Kubectl, copied: list[Object], figure: Figure
 ) -> None:
     assert len(copied) == 5
     more = copies_of_more_kinds(api, jobs, copied)
@@ -62,13 +64,16 @@ def test_an_uninstall_leaves_copies_and_unmanaged_objects(
     jobs.running("under-way")
     began = time.monotonic()
     kubectl.from_docs("kubectl delete -k cronjobs/mirror-repair")
-    kubectl(f"delete -k {with_copies}")
+    kubectl.from_docs("kubectl delete -k cronjobs ")
+    kubectl.from_docs("kubectl delete clusterroles")
     figure(f"uninstall, while a Job runs: {time.monotonic() - began:.1f} s")
 
     assert [api.get(obj) for obj in copied] == copied
     assert [api.read(obj)["metadata"]["uid"] for obj in more] == [obj["metadata"]["uid"] for obj in more]
     shipped = [obj for obj in everything() if "kubechores.dev" not in obj["apiVersion"]]
     assert [obj["metadata"]["name"] for obj in shipped if api.get(obj)] == []
+    for kind in ("ClusterRole", "ClusterRoleBinding"):
+        assert api.items("rbac.authorization.k8s.io/v1", kind, labelSelector=PART) == []
     assert api.request("GET", "/apis/kubechores.dev/v1")[0] == 404
     phases = {obj["metadata"]["name"]: obj["status"]["phase"] for obj in api.items("v1", "Namespace")}
     assert [name for name in phases if name.startswith("kube-chores")] == []

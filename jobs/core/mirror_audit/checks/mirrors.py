@@ -72,7 +72,14 @@ def _version_in_use(mirror: Mirror, observed: Observed) -> str:
 def _own_image(mirrors: Sequence[Mirror], observed: Observed, settings: Settings) -> Iterator[Finding | Need]:
     """Read the pod of the run, because the pods of mirrors get its image; or yield why that is not known."""
     pod = settings.pod
-    if not pod or settings.node_image or not (observed.mirrors or observed.resources):
+    if settings.node_image or not (observed.mirrors or observed.resources):
+        return
+    is_default = not all(_image_in_use(each, observed) for each in mirrors)
+    if not pod:
+        if settings.repair and is_default:
+            reason = f"this run is not in a pod, so mirrors without a DaemonSet get image {NODE_IMAGE}"
+            code = CODES["image-unknown"]
+            yield Finding("image-unknown", code.severity, ObjectKey("Pod", "(own)"), reason)
         return
     if pod.name and pod not in observed.documents:
         yield Need(pod)
@@ -84,7 +91,7 @@ def _own_image(mirrors: Sequence[Mirror], observed: Observed, settings: Settings
     if isinstance(document, ApiError):
         why, exit_code = f"its pod cannot be read: {document.message}", document.exit_code
     reason = f"the image of this run is not known: {why}; each mirror keeps its image"
-    if not all(_image_in_use(each, observed) for each in mirrors):
+    if is_default:
         reason += f", and those without a DaemonSet get {NODE_IMAGE}"
     code, key = CODES["image-unknown"], pod if pod.name else pod._replace(name="(own)")
     reason += "" if settings.repair else f"; {code.remedy}"  # a repair prints the remedy of each finding
