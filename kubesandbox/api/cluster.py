@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from functools import lru_cache
 from typing import Any
 
 from ..schema import kinds
@@ -135,7 +137,11 @@ def fresh(resource: Resource, obj: Obj) -> Obj:
     return kinds.prepare_create(resource, {**obj, "metadata": meta}, moment)
 
 
-_SCHEMAS: dict[tuple[str, int, str], Schema] = {}
+# By content: clusters that begin as copies of one cluster have CRDs of the same uid, and change them differently.
+@lru_cache(maxsize=64)
+def _schema(version: str) -> Schema:
+    parsed = json.loads(version)
+    return Schema((parsed.get("schema") or {}).get("openAPIV3Schema") or {}, parsed)
 
 
 def custom_resources(crd: Stored) -> list[Resource]:
@@ -146,9 +152,7 @@ def custom_resources(crd: Stored) -> list[Resource]:
     for version in spec.get("versions") or []:
         if not version.get("served"):
             continue
-        raw = (version.get("schema") or {}).get("openAPIV3Schema") or {}
-        key = (crd.obj["metadata"]["uid"], crd.obj["metadata"].get("generation", 1), version["name"])
-        schema = _SCHEMAS.get(key) or _SCHEMAS.setdefault(key, Schema(raw, version))
+        schema = _schema(json.dumps(version))
         found.append(
             Resource(
                 group=spec["group"],

@@ -10,7 +10,10 @@ import pytest
 from jobs.commands.demo import NOT_INSTALLED
 from kubesandbox import Fault, Sandbox
 from kubesandbox.api.controllers import Controllers
+from tests import embedded
 from tests.apis import Api, sandbox_api, wait_for
+from tests.manifests import ROOT, load
+from tests.mirrors import registry_mirror
 from tests.worlds import configmap
 
 
@@ -64,6 +67,22 @@ def test_a_cluster_starts_as_a_copy_of_another_and_changes_independently(tmp_pat
             one.delete(made)
             assert one.get(made) is None
             assert (other.get(made) or {})["data"]["a"] == "changed"
+
+
+def test_copies_of_a_cluster_change_the_schema_of_the_same_crd_differently(tmp_path: Path) -> None:
+    crd = next(each for each in load(ROOT / "cronjobs" / "crds") if each["spec"]["names"]["kind"] == "RegistryMirror")
+    (version,) = crd["spec"]["versions"]
+    found = []
+    for most in (1, 99):
+        rule = {"rule": f"size(self.metadata.name) <= {most}", "message": "too long"}
+        schema = version["schema"]["openAPIV3Schema"] | {"x-kubernetes-validations": [rule]}
+        with Sandbox(of=embedded.installed()) as sandbox:
+            (folder := tmp_path / str(most)).mkdir()
+            api = sandbox_api(sandbox, folder)
+            api.patch(crd, {"spec": {"versions": [{**version, "schema": {"openAPIV3Schema": schema}}]}})
+            mirror = registry_mirror("hub")
+            found.append(api.request("POST", api.path(mirror, named=False), mirror)[0])
+    assert found == [422, 201]
 
 
 def run_without(module: str, command: list[str]) -> subprocess.CompletedProcess[str]:
