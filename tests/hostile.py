@@ -313,6 +313,7 @@ def texts(draw: st.DrawFn) -> str:
             st.just(baseline),
             st.just("[" * depth + "]" * depth),
             st.just(key * depth + "1" + "}" * depth),
+            st.just(key * depth + draw(some("", '"' + '\\"' * 9000, "]" * depth))),  # never closed
             st.just("é" * 60_000),
             st.text(st.characters(exclude_categories=["Cs"]), max_size=20),
         )

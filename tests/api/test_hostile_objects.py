@@ -150,7 +150,10 @@ def test_a_deep_workload_that_did_not_opt_in_does_not_stop_roll_workloads(api: A
         '{"version":1e999}',
         "null",
         "[" * 9000,
+        '{"a":' * 5000,
+        '{"a":' * 1100 + '"' + '\\"' * 14_000,
     ],
+    ids=str.__len__,
 )
 def test_a_deep_or_odd_baseline_counts_as_none(api: Api, roll: Run, baseline: str) -> None:
     shop = api.namespace("shop")
