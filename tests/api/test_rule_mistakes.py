@@ -196,7 +196,9 @@ def test_a_status_that_is_restored_with_a_recreated_rule_does_not_count(small: I
 
 
 @pytest.mark.parametrize(
-    ("recorded", "reason"), [(True, "SourceNamespaceRecreated"), (False, "NothingSelected")], ids=["recorded", "older-version"]
+    ("recorded", "reason"),
+    [(True, "SourceNamespaceRecreated"), (False, "NothingSelected")],
+    ids=["recorded", "older-version"],
 )
 def test_a_source_namespace_that_is_recreated_empty_takes_no_copy_along(
     small: Installation, recorded: bool, reason: str

@@ -1,8 +1,12 @@
-"""Each job within the memory limit of its CronJob, with objects of any valid size: the kernel kills larger ones."""
+"""Each job within the memory limit and the deadline of its CronJob, with objects of any valid size and number.
+
+The kernel kills a job that needs more memory.
+"""
 
 import json
 import os
 import sys
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -27,18 +31,24 @@ pytestmark = [pytest.mark.cluster, pytest.mark.parametrize("api", ["real"], indi
 HOSTILE = 8
 WORKLOADS = 4  # each uses all large ConfigMaps; more take the server minutes
 MANY = 20
+# Objects of one tenant. With 10,000, the tests take minutes, and the jobs have all memory of their CronJobs.
+NUMBER = int(os.environ.get("NUMBER", "400"))
 MIB = 1 << 20
 Limited = Callable[..., Ran]
 T = TypeVar("T")
 
 
-def limit_of(job: str) -> int:
-    """Return five eighths of the memory limit of the CronJob in bytes: for more objects the server needs minutes."""
+def limits_of(job: str) -> tuple[int, int]:
+    """Return five eighths of the memory limit of the CronJob in bytes, and its deadline in seconds.
+
+    To reach the whole limit, the server needs minutes.
+    """
     (manifest,) = (obj for obj in everything() if (obj["kind"], obj["metadata"]["name"]) == ("CronJob", job))
-    (container,) = manifest["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+    spec = manifest["spec"]["jobTemplate"]["spec"]
+    (container,) = spec["template"]["spec"]["containers"]
     amount: str = container["resources"]["limits"]["memory"]
     assert amount.endswith("Mi")
-    return int(amount[:-2]) * MIB * 5 // 8
+    return int(amount[:-2]) * MIB * (8 if NUMBER >= 10_000 else 5) // 8, spec["activeDeadlineSeconds"]
 
 
 @pytest.fixture
@@ -50,10 +60,12 @@ def limited(api: Api, installed: Path, capsys: pytest.CaptureFixture[str]) -> Li
     def run(job: str, *arguments: str, **env: str) -> Ran:
         kubeconfig = api.service_account_kubeconfig("kube-chores", job)
         command = [sys.executable, "-m", "jobs", job, "-o", "json", "--kubeconfig", str(kubeconfig), *arguments]
-        ended = run_limited(limit_of(job), command, env)
+        (memory, deadline), began = limits_of(job), time.monotonic()
+        ended = run_limited(memory, command, env, deadline)
         canary.observed("its output", ended.done.stdout + ended.done.stderr)
         with capsys.disabled():
-            print(f"\n{job} {' '.join(arguments)}: {ended.peak / MIB:.0f} of {limit_of(job) // MIB} MiB")  # noqa: T201
+            took = f"{time.monotonic() - began:.0f} s"
+            print(f"\n{job} {' '.join(arguments)}: {ended.peak / MIB:.0f} of {memory // MIB} MiB, {took}")  # noqa: T201
         assert ended.done.returncode >= 0, f"killed by signal {-ended.done.returncode}"
         return Ran(ended.done.returncode, ended.done.stdout, ended.done.stderr)
 
@@ -255,3 +267,90 @@ def test_large_resources_do_not_end_mirror_audit(api: Api, limited: Limited) -> 
     missing = [each for each in ran.results if each["code"] == "missing" and name in str(each)]
     assert missing, "the good one is audited"
     assert sum(each["code"] == "unreadable" for each in ran.results) == HOSTILE
+
+
+# One namespace with NUMBER of what its tenant may create, and what is served beside it.
+
+
+def test_many_sources_and_objects_in_the_way_do_not_end_sync_copies(api: Api, limited: Limited) -> None:
+    home, tenant, taken, team = (api.namespace(name) for name in ("home", "tenant", "taken", "team"))
+    good = api.create(configmap(home, "good"))
+    api.create(rule("good", home, team))
+    limited("sync-copies")
+    in_parallel(api.create, [configmap(tenant, f"s-{n}") for n in range(NUMBER)])
+    in_parallel(api.create, [configmap(taken, f"s-{n}", labels={}) for n in range(NUMBER)])
+    api.create(rule("tenant", tenant, [taken, team]))
+    api.patch(good, {"data": {"a": "rotated"}})
+
+    ran = limited("sync-copies")
+
+    assert ran.summary == {"configured": 1, "created": NUMBER, "conflict": NUMBER}
+    assert content(api.get(at(team, good))) == content(api.get(good))
+    in_parallel(api.delete, [configmap(tenant, f"s-{n}") for n in range(NUMBER)])
+    api.delete(good)
+    emptied = limited("sync-copies")
+    assert emptied.summary == {"deleted": 1, "orphan": NUMBER}, "only the deletions of the tenant's copies are blocked"
+
+
+def test_many_exchange_rates_do_not_end_fetch_rates(api: Api, limited: Limited) -> None:
+    shop, tenant = api.namespace("shop"), api.namespace("tenant")
+    in_parallel(api.create, [exchange_rate(tenant, f"r-{n}") for n in range(NUMBER)])
+    api.create(exchange_rate(shop))
+
+    with serve() as rates:
+        ran = _fetch(limited, rates)
+
+    assert ran.exit_code == 0
+    assert ran.summary["created"] == min(NUMBER, 1000) + 1
+    assert api.get({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": shop, "name": "usd"}})
+
+
+def test_many_workloads_and_sources_do_not_end_roll_workloads(api: Api, limited: Limited) -> None:
+    tenant, shop = api.namespace("tenant"), api.namespace("shop")
+    used = api.create(configmap(shop))
+    made = settle(api, api.create(workload(shop)))
+    limited("roll-workloads")
+    settle(api, made)
+    in_parallel(api.create, [_uses_many(tenant, n) for n in range(NUMBER)])
+    api.patch(used, {"data": {"a": "changed"}})
+
+    ran = limited("roll-workloads", "--settle", "0", "--cool-down", "0")
+
+    assert (ran.exit_code, ran.summary["restarted"]) == (0, 1)
+    assert roll_annotations(api.get(made))[1], "the good one is rolled"
+
+
+def _uses_many(namespace: str, number: int) -> Object:
+    """Return a workload with 40 optional references to ConfigMaps that do not exist, different for each number."""
+    absent = [{"configMapRef": {"name": f"absent-{number}-{n}", "optional": True}} for n in range(40)]
+    return workload(namespace, f"web-{number}", pod={"container": {"envFrom": absent}})
+
+
+def test_many_pods_do_not_end_farm_pods(api: Api, limited: Limited) -> None:
+    tenant, shop = farmed(api, "tenant"), farmed(api, "shop")
+    in_parallel(api.create, [pod(tenant, f"p-{n}") for n in range(NUMBER)])
+    api.create(pod(shop, "good"))
+
+    ran = limited("farm-pods")
+
+    assert ran.exit_code in (0, 4), ran.stderr
+    assert "farm-good" in listed(api, shop)
+
+
+def test_many_events_and_services_do_not_end_mirror_audit(api: Api, limited: Limited) -> None:
+    """Tenants have no rights in the namespace of mirrors, but whoever has some may create any number there."""
+    name = f"hub-{api.token}"
+    mirror = api.create(registry_mirror(name, "registry.example.com"))
+    about = {"kind": "RegistryMirror", "name": name, "namespace": MIRRORS, "uid": mirror["metadata"]["uid"]}
+    event = {"apiVersion": "v1", "kind": "Event", "involvedObject": about, "type": "Warning", "message": "x" * 1000}
+    services = {"apiVersion": "v1", "kind": "Service", "spec": {"ports": [{"port": 80}], "clusterIP": "None"}}
+    named = [
+        {"namespace": MIRRORS, "name": f"many-{n}-{api.token}", "labels": stamp("mirror-audit", "")}
+        for n in range(NUMBER)
+    ]
+    in_parallel(api.create, [{**each, "metadata": metadata} for each in (event, services) for metadata in named])
+
+    ran = limited("mirror-audit")
+
+    assert ran.exit_code == 0
+    assert [each for each in ran.results if each["code"] == "missing" and name in str(each)], "the good one is audited"

@@ -127,7 +127,9 @@ def test_all_jobs_move_to_another_namespace_with_two_files(build: list[Object]) 
     assert kinds(build)["CustomResourceDefinition"] == 5
     of_jobs = {f"kube-chores-{account}" for account in moved}
     assert of_jobs & {name for kind in ("ClusterRole", "ClusterRoleBinding") for name in named(build, kind)} == set()
-    for_users = {f"kube-chores-{role}" for role in ("view", "farm-view", "farm-edit", "view-secrets", "adopt", "restore")}
+    for_users = {
+        f"kube-chores-{role}" for role in ("view", "farm-view", "farm-edit", "view-secrets", "adopt", "restore")
+    }
     assert for_users <= set(named(build, "ClusterRole")), "the docs have these names"
 
 

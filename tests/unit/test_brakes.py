@@ -56,9 +56,6 @@ def test_each_kind_and_code_has_a_limit_of_its_own_for_deletions_only() -> None:
     assert (brake.option, brake.value) == ("--max-deletes", "11")
 
 
-OTHERS = {"rule": "o-*", "source": "o-*", "namespace": "o-*"}
-
-
 @pytest.mark.parametrize(
     ("many", "others", "still_blocked"),
     [
@@ -66,13 +63,17 @@ OTHERS = {"rule": "o-*", "source": "o-*", "namespace": "o-*"}
         ({"source": "*", "namespace": "*"}, 10, 345),  # of one rule
         ({"rule": "*", "source": "*"}, 10, 345),  # in one namespace
         ({"rule": "*", "namespace": "*"}, 11, 356),  # the others are too many as well
-        (OTHERS, 10, 355),  # nobody alone has too many
+        ({"rule": "o-*", "source": "o-*", "namespace": "o-*"}, 10, 355),  # nobody alone has too many
+        ({"rule": "o-1", "namespace": "*"}, 10, 345),  # of one source namespace of a rule that has others
+        ({"source": "o-1", "namespace": "*"}, 10, 345),  # of one rule of a source namespace that has others
+        ({"rule": "many", "source": "tenant", "namespace": "o-1"}, 10, 345),  # in a namespace that has others
     ],
 )
 def test_too_many_deletions_block_none_of_others_unless_those_are_too_many_as_well(
     many: dict[str, str], others: int, still_blocked: int
 ) -> None:
-    findings = orphans("RoleBinding", 345, **many) + orphans("RoleBinding", others, **OTHERS)  # type: ignore[arg-type]
+    findings = orphans("RoleBinding", 345, **many)  # type: ignore[arg-type]
+    findings += orphans("RoleBinding", others, rule="o-*", source="o-*", namespace="o-*")
 
     braked = block_deletes(Plan(findings), None)
 

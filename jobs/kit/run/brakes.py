@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from msgspec import structs
@@ -21,7 +21,7 @@ def block_deletes(plan: Plan, max_deletes: int | None) -> Plan:
     """Return the plan without its deletions of one kind and code if there are more of them than `allowed()`.
 
     If one rule, one source namespace or one namespace alone has more, only its deletions are blocked, as long as all
-    others together are within the limit: nobody can block the deletions of others.
+    others together are within the limit: nobody can block the deletions of others, not even in the same namespace.
 
     The limit is a share of the desired objects: only users with access to custom resources can change their number.
     The number of existing objects does not count: other users could create some with the labels of kube-chores. The
@@ -47,19 +47,27 @@ def block_deletes(plan: Plan, max_deletes: int | None) -> Plan:
     return replace(plan, findings=findings, brakes=(*plan.brakes, _brake(plan, too_many, max_deletes, enough)))
 
 
+# What may be the cause of deletions, from the most specific to the least: a rule and the namespace of a source.
+_CAUSES: Sequence[Callable[[Finding], object]] = (
+    lambda deletion: (deletion.subjects, _origin(deletion)),
+    lambda deletion: _origin(deletion),
+    lambda deletion: deletion.subjects,
+    lambda deletion: deletion.object.namespace,
+)
+
+
 def _too_many(deletions: list[Finding], limit: int) -> list[Finding]:
-    """Return those to block of more deletions than the limit: those of who has too many, or all of them."""
-    numbers = Counter(part for each in deletions for part in _parts(each))
-    found = [each for each in deletions if any(numbers[part] > limit for part in _parts(each))]
-    return found if len(deletions) - len(found) <= limit else deletions
+    """Return those to block of more deletions than the limit: those of a cause that has too many, or all of them."""
+    rest = deletions
+    for cause in _CAUSES:
+        numbers = Counter(map(cause, rest))
+        rest = [each for each in rest if not cause(each) or numbers[cause(each)] <= limit]
+    kept = set(map(id, rest))
+    return [each for each in deletions if id(each) not in kept] if len(rest) <= limit else deletions
 
 
-def _parts(deletion: Finding) -> Iterator[tuple[str, str]]:
-    """Yield what may be the cause of a deletion: a rule, the namespace of a source, the namespace of the object."""
-    yield from (("rule", each) for each in deletion.subjects)
-    yield "in", deletion.object.namespace
-    if deletion.fix and deletion.fix.origin:
-        yield "from", deletion.fix.origin
+def _origin(deletion: Finding) -> str:
+    return deletion.fix.origin if deletion.fix else ""
 
 
 def blocked(finding: Finding, why: str) -> Finding:
