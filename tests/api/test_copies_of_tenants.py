@@ -468,3 +468,9 @@ def test_many_new_copies_of_one_source_namespace_do_not_delay_those_of_others(ap
     written = [(each.method, each.path.rpartition("/")[2]) for each in api.copy_writes()]
     assert written[0] == ("PUT", "k")
     assert [method for method, _ in written].index("DELETE") == 129, "two turns of 64 after the rotated one"
+    for number in range(140):
+        api.patch(configmap(tenants, f"a-{number:03}"), {"data": {"a": "rotated"}})
+    api.patch(rotated, {"data": {"a": "rotated again"}})
+    api.mark()
+    assert sync().summary == {"configured": 141, "unchanged": 1}
+    assert [each.path.rpartition("/")[2] for each in api.copy_writes()].index("k") <= 64 + 16, "of the second turn"

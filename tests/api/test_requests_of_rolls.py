@@ -94,10 +94,30 @@ def test_a_namespace_with_many_sources_takes_no_reads_from_others(
 
     ran = roll()
 
-    assert (ran.exit_code, ran.summary) == (0, {"annotated": 3, "too-many-sources": 1})
+    assert (ran.exit_code, ran.summary) == (0, {"annotated": 3, "too-many": 1})
     assert sum(f"/{tenant}/configmaps/" in path for path in read(api)) == 6
-    (found,) = [each for each in ran.results if each["code"] == "too-many-sources"]
+    (found,) = [each for each in ran.results if each["code"] == "too-many"]
     assert found["object"] == {"kind": "Namespace", "name": tenant}, found
+
+
+def test_a_namespace_with_large_workloads_takes_no_memory_from_others(
+    api: Api, roll: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reads, "MOST_BYTES_OF_NAMESPACE", 2000)
+    tenant, (_, made) = api.namespace("a-tenant"), place(api, "shop", Deployment=2)
+    for number in range(4):
+        absent = [{"configMapRef": {"name": f"absent-{number}-{each}", "optional": True}} for each in range(4)]
+        settle(api, api.create(workload(tenant, f"web-{number}", pod={"container": {"envFrom": absent}})))
+    settled(api, made)
+    api.mark()
+
+    ran = roll()
+
+    assert (ran.exit_code, ran.summary) == (0, {"annotated": 4, "too-many": 1})
+    assert sum(f"/{tenant}/" in path for path in read(api)) == 1 + 2 * 4, "a list, and the sources of two workloads"
+    (found,) = [each for each in ran.results if each["code"] == "too-many"]
+    assert found["object"] == {"kind": "Namespace", "name": tenant}
+    assert found["reason"].startswith("2 workloads were not compared")
 
 
 def test_an_invalid_workload_of_a_list_affects_only_itself(api: Api, roll: Run) -> None:

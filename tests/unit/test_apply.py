@@ -192,6 +192,25 @@ def test_updates_and_deletes_come_before_creates_which_take_turns_by_rule_and_so
     assert len(names) == 202
 
 
+@pytest.mark.parametrize("action", [Action.REPLACE, Action.RECREATE])
+def test_updates_take_turns_too(action: Action) -> None:
+    findings = [finding(action, number) for number in range(201)]
+    findings = [
+        structs.replace(
+            each, fix=structs.replace(each.fix, origin="home" if number == 200 else "tenant"), subjects=("r",)
+        )
+        for number, each in enumerate(findings)
+        if each.fix
+    ]
+    server = Server()
+
+    server.apply_findings(*findings)
+
+    spaces = list(dict.fromkeys(path.split("/namespaces/")[1] for _, path, _, dry_run in server.writes if not dry_run))
+    assert spaces.index("team-200/secrets/login") == 64
+    assert len(spaces) == 201
+
+
 def test_a_delete_waits_for_the_creates_of_its_rule_in_its_namespace() -> None:
     old = structs.replace(finding(Action.DELETE), object=ObjectKey("Secret", "old", "team"), subjects=("r",))
     elsewhere = structs.replace(old, object=ObjectKey("Secret", "old", "elsewhere"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -19,6 +19,7 @@ from jobs.core.roll_workloads.opt_in import (
     opt_in_of,
     reduced,
 )
+from jobs.core.roll_workloads.reads import Bounds
 from jobs.core.roll_workloads.workloads import KINDS, Document, Workload, workload_of_list
 from jobs.kit.api.cluster import Cluster, List, complete
 from jobs.kit.values.errors import ApiError
@@ -30,6 +31,7 @@ from jobs.kit.values.resources import NAMESPACES, Resource
 
 # To read one workload costs the server as much as to list ten in full (docs/performance.md). A list is more data.
 _OBJECTS_PER_READ = 4
+_MOST_READS = 250  # of one kind and namespace; a list of more workloads takes less memory, which `Bounds` limits
 
 _Place = tuple[str, str]  # a kind and a namespace
 
@@ -62,10 +64,12 @@ def observe(cluster: Cluster, settings: Settings) -> Observed:
     ]
     no_key = None if settings.key_secret else key_secret_not_set()
     shown = mistakes if settings.run.verbose else first_of_each_namespace(mistakes)
-    findings = (*failures, *shown, *terminating)
     namespaces = tuple(sorted(spaces.opted_in - spaces.terminating))
-    workloads = _list_in_full(cluster, opted_in, numbers)
-    return Observed(opted_in, findings, settings.key_secret, settings.new_key, no_key, workloads, namespaces=namespaces)
+    bounds = Bounds()
+    workloads = _list_in_full(cluster, opted_in, numbers, bounds)
+    findings = (*failures, *shown, *terminating, *bounds.findings())
+    kept = tuple(each for each in opted_in if each not in bounds.left_out)
+    return Observed(kept, findings, settings.key_secret, settings.new_key, no_key, workloads, namespaces=namespaces)
 
 
 def observe_with_listed(where: ObjectKey, cluster: Cluster, settings: Settings) -> Observed:
@@ -166,7 +170,7 @@ def _list_metadata(
 
 
 def _list_in_full(
-    cluster: Cluster, opted_in: Iterable[ObjectKey], numbers: Mapping[_Place, int]
+    cluster: Cluster, opted_in: Iterable[ObjectKey], numbers: Mapping[_Place, int], bounds: Bounds
 ) -> Mapping[ObjectKey, Workload | ApiError]:
     """Return the workloads of namespaces where many opted in; a run reads the others one by one.
 
@@ -178,9 +182,9 @@ def _list_in_full(
         by_place.setdefault((key.kind, key.namespace), set()).add(key)
     kinds = {each.kind: each for each in KINDS}
     requested = (
-        List(kinds[kind], Document, partial(workload_of_list, kind, keys), namespace, tag=keys, large=True)
+        List(kinds[kind], Document, partial(_kept, bounds, kind, keys), namespace, tag=keys, large=True)
         for (kind, namespace), keys in by_place.items()
-        if len(keys) > 1 and len(keys) * _OBJECTS_PER_READ >= numbers[kind, namespace]
+        if len(keys) > _MOST_READS or (len(keys) > 1 and len(keys) * _OBJECTS_PER_READ >= numbers[kind, namespace])
     )
     found: dict[ObjectKey, Workload | ApiError] = {}
     for keys, objects in cluster.lists(requested):
@@ -191,6 +195,11 @@ def _list_in_full(
             if each and each.key in keys:
                 found[each.key] = each.error if isinstance(each, InvalidObject) else each
     return found
+
+
+def _kept(bounds: Bounds, kind: str, keys: Container[ObjectKey], document: Document) -> Workload | None:
+    found = workload_of_list(kind, keys, document)
+    return found if found and bounds.keep(found) else None
 
 
 def _list_failed(resource: Resource, error: ApiError) -> Finding:

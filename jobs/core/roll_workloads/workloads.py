@@ -19,6 +19,7 @@ from jobs.kit.values.resources import DAEMON_SETS, DEPLOYMENTS, STATEFUL_SETS
 _MOST_REFERENCES_BYTES = 16 << 10
 _MOST_BASELINE_BYTES = 64 << 10
 _LONGEST_ROLL_ID = 64
+_REFERENCE_BYTES = 200
 _FAILED = "ProgressDeadlineExceeded"
 
 KINDS = (DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS)
@@ -46,6 +47,11 @@ class Workload(Struct, frozen=True):
     is_outdated: bool
     newest_revision: str
     terminating: bool
+
+    @property
+    def size(self) -> int:
+        """About how many bytes of memory its parts take that tenants can make large."""
+        return len(self.baseline) + sum(_REFERENCE_BYTES + len(each.used) for each in self.references)
 
 
 def kubectl(key: ObjectKey, command: str, *arguments: str) -> str:

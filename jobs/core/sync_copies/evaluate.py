@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 
+from msgspec import structs
+
 from jobs.core.sync_copies.context import Context
 from jobs.core.sync_copies.desired import Desired, Place
 from jobs.core.sync_copies.kinds import BY_NAME
@@ -117,7 +119,7 @@ def _replaced(code: str, place: Place, settings: Settings) -> Finding:
     else:
         reason = fields_changed(differing or relabelled, actual.header.ownership.others if differing else ())
     shown = (*differing, *shown_metadata(relabelled, secret=secret)) if settings.run.diff else ()
-    fix = repair(_manifest(place.key, desired), actual)
+    fix = structs.replace(repair(_manifest(place.key, desired), actual), origin=desired.origin.namespace)
     return Finding(code, Severity.WARNING, place.key, reason, fix, shown, desired.rules)
 
 

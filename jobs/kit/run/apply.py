@@ -96,7 +96,7 @@ class _Writer:
         self.trial_name = f"kube-chores-trial-{os.urandom(8).hex()}"
 
     def write(self, findings: Sequence[Finding]) -> Iterator[Result]:
-        """Yield the result of each: updates, deletes, and creates in turns, since of creates there may be any number.
+        """Yield the result of each: updates, deletes and creates, in turns since there may be any number of them.
 
         A delete waits for the creates of its rule in its namespace: an object that replaces another one under a new
         name is there before that one is deleted.
@@ -110,9 +110,9 @@ class _Writer:
             numbers = [last[part] // _TURN + 1 for part in _rule_and_place(each) if part in last]
             waiting.setdefault(max(numbers, default=0) * _TURN, []).append(each)
         others = (Action.CREATE, Action.DELETE, Action.RECREATE)
-        yield from self._send([f for f in findings if f.action not in others])
+        yield from self._send(in_turns([f for f in findings if f.action not in others]))
         yield from self._send(waiting.pop(0, []))
-        yield from self._recreate([f for f in findings if f.action is Action.RECREATE])
+        yield from self._recreate(in_turns([f for f in findings if f.action is Action.RECREATE]))
         begin = 0
         for end in sorted({*waiting, len(creates)}):
             yield from self._send(creates[begin:end])
@@ -255,18 +255,18 @@ def _rule_and_place(finding: Finding) -> Iterator[tuple[str, str, str]]:
     return ((finding.object.kind, finding.object.namespace, subject) for subject in finding.subjects)
 
 
-def in_turns(creates: Sequence[Finding]) -> Sequence[Finding]:
-    """Return the creates in turns of _TURN: those of each rule and source namespace, else of each namespace.
+def in_turns(writes: Sequence[Finding]) -> Sequence[Finding]:
+    """Return the writes in turns of _TURN: those of each rule and source namespace, else of each namespace.
 
     Within a turn they keep their order: copies of one source follow each other, so it is read once.
     """
     groups: dict[tuple[str, str], list[Finding]] = {}
-    for each in creates:
+    for each in writes:
         origin = each.fix.origin if each.fix else ""
         group = (each.subjects[0], origin) if origin and each.subjects else ("", each.object.namespace)
         groups.setdefault(group, []).append(each)
-    if len(groups) < 2:
-        return creates
+    if len(groups) < 2 or len(writes) <= _TURN:
+        return writes
     longest = max(map(len, groups.values()))
     return [each for begin in range(0, longest, _TURN) for of in groups.values() for each in of[begin : begin + _TURN]]
 

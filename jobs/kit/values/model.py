@@ -164,7 +164,7 @@ class Fix(Struct, frozen=True, gc=False):
     """A write that resolves a finding.
 
     `result` replaces the finding's reason in the report after the write, if that reason describes the state before it.
-    `origin` is the namespace of the source of a copy that is created or deleted.
+    `origin` is the namespace of the source of a copy.
     """
 
     action: Action

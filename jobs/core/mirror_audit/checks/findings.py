@@ -178,8 +178,8 @@ CODES: Mapping[str, Code] = {
     ),
     "image-unknown": Code(
         _WARNING,
-        "a run in a pod could not read the image of that pod, so the mirrors keep the image that they have; or a repair "
-        "outside of a pod creates mirrors, whose image nodes may not have",
+        "a run in a pod could not read the image of that pod, so the mirrors keep the image that they have; or a "
+        "repair outside of a pod creates mirrors, whose image nodes may not have",
         "apply the CronJob, its Role and RoleBinding of cronjobs/ again, or add --node-image to the CronJob's args; "
         "outside of a pod, set --node-image",
     ),
