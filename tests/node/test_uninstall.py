@@ -65,7 +65,7 @@ def test_an_uninstall_leaves_copies_and_unmanaged_objects(
     began = time.monotonic()
     kubectl.from_docs("kubectl delete -k cronjobs/mirror-repair")
     kubectl.from_docs("kubectl delete -k cronjobs ")
-    kubectl.from_docs("kubectl delete clusterroles")
+    kubectl.from_docs("kubectl delete clusterroles,clusterrolebindings")
     figure(f"uninstall, while a Job runs: {time.monotonic() - began:.1f} s")
 
     assert [api.get(obj) for obj in copied] == copied
