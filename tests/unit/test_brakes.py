@@ -1,5 +1,7 @@
 """The deletion brake: how many deletions a run may do."""
 
+from typing import Any
+
 import pytest
 
 from jobs.kit.run.brakes import allowed, block_deletes
@@ -67,12 +69,16 @@ def test_each_kind_and_code_has_a_limit_of_its_own_for_deletions_only() -> None:
         ({"rule": "o-1", "namespace": "*"}, 10, 345),  # of one source namespace of a rule that has others
         ({"source": "o-1", "namespace": "*"}, 10, 345),  # of one rule of a source namespace that has others
         ({"rule": "many", "source": "tenant", "namespace": "o-1"}, 10, 345),  # in a namespace that has others
+        ({"number": 10, "source": "tenant"}, 1, 10),  # within the limit, but not with those of others
+        ({"number": 10, "rule": "*", "source": ""}, 1, 10),  # of one namespace
+        ({"number": 12, "source": "tenant"}, 9, 12),
+        ({"number": 5, "source": "tenant"}, 9, 14),  # there is no cause of most of them
     ],
 )
 def test_too_many_deletions_block_none_of_others_unless_those_are_too_many_as_well(
-    many: dict[str, str], others: int, still_blocked: int
+    many: dict[str, Any], others: int, still_blocked: int
 ) -> None:
-    findings = orphans("RoleBinding", 345, **many)  # type: ignore[arg-type]
+    findings = orphans("RoleBinding", **{"number": 345, **many})
     findings += orphans("RoleBinding", others, rule="o-*", source="o-*", namespace="o-*")
 
     braked = block_deletes(Plan(findings), None)

@@ -96,7 +96,7 @@ class _Writer:
         self.trial_name = f"kube-chores-trial-{os.urandom(8).hex()}"
 
     def write(self, findings: Sequence[Finding]) -> Iterator[Result]:
-        """Yield the result of each: updates, deletes and creates, in turns since there may be any number of them.
+        """Yield the result of each: updates and deletes, then creates, in turns since there may be any number of them.
 
         A delete waits for the creates of its rule in its namespace: an object that replaces another one under a new
         name is there before that one is deleted.
@@ -109,15 +109,22 @@ class _Writer:
         for each in deletes:
             numbers = [last[part] // _TURN + 1 for part in _rule_and_place(each) if part in last]
             waiting.setdefault(max(numbers, default=0) * _TURN, []).append(each)
-        others = (Action.CREATE, Action.DELETE, Action.RECREATE)
-        yield from self._send(in_turns([f for f in findings if f.action not in others]))
-        yield from self._send(waiting.pop(0, []))
-        yield from self._recreate(in_turns([f for f in findings if f.action is Action.RECREATE]))
+        updates = [f for f in findings if f.action not in (Action.CREATE, Action.DELETE)]
+        yield from self._change(in_turns([*updates, *waiting.pop(0, [])]))
         begin = 0
         for end in sorted({*waiting, len(creates)}):
             yield from self._send(creates[begin:end])
             yield from self._send(waiting.get(end, []))
             begin = end
+
+    def _change(self, findings: Sequence[Finding]) -> Iterator[Result]:
+        """Update, delete and recreate, in this order for some at a time."""
+        is_mixed = any(f.action is Action.RECREATE for f in findings)
+        size = _TURN if is_mixed else max(len(findings), 1)
+        for begin in range(0, len(findings), size):
+            some = findings[begin : begin + size]
+            yield from self._send([f for f in some if f.action is not Action.RECREATE])
+            yield from self._recreate([f for f in some if f.action is Action.RECREATE])
 
     def _recreate(self, recreated: Sequence[Finding]) -> Iterator[Result]:
         """Delete and create again what the server accepts as a dry-run create."""

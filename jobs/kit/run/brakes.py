@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 
 from msgspec import structs
@@ -20,10 +20,10 @@ _Group = tuple[str, str]  # a kind and a code
 def block_deletes(plan: Plan, max_deletes: int | None) -> Plan:
     """Return the plan without its deletions of one kind and code if there are more of them than `allowed()`.
 
-    If one rule, one source namespace or one namespace alone has more, only its deletions are blocked, as long as all
-    others together are within the limit: nobody can block the deletions of others, not even in the same namespace.
+    If most are of one rule, one source namespace or one namespace, only those are blocked, as long as all others
+    together are within the limit: nobody can block the deletions of others, not even in the same namespace.
 
-    The limit is a share of the desired objects: only users with access to custom resources can change their number.
+    The limit is a share of the desired objects, whose number users with access to custom resources and sources change.
     The number of existing objects does not count: other users could create some with the labels of kube-chores. The
     brake blocks no create and no replace, nor a replacement that deletes and creates the same object.
     """
@@ -48,7 +48,7 @@ def block_deletes(plan: Plan, max_deletes: int | None) -> Plan:
 
 
 # What may be the cause of deletions, from the most specific to the least: a rule and the namespace of a source.
-_CAUSES: Sequence[Callable[[Finding], object]] = (
+_CAUSES: Sequence[Callable[[Finding], Hashable]] = (
     lambda deletion: (deletion.subjects, _origin(deletion)),
     lambda deletion: _origin(deletion),
     lambda deletion: deletion.subjects,
@@ -57,13 +57,28 @@ _CAUSES: Sequence[Callable[[Finding], object]] = (
 
 
 def _too_many(deletions: list[Finding], limit: int) -> list[Finding]:
-    """Return those to block of more deletions than the limit: those of a cause that has too many, or all of them."""
-    rest = deletions
+    """Return those to block of more deletions than the limit: those of the causes of most of them, or all."""
     for cause in _CAUSES:
-        numbers = Counter(map(cause, rest))
-        rest = [each for each in rest if not cause(each) or numbers[cause(each)] <= limit]
-    kept = set(map(id, rest))
-    return [each for each in deletions if id(each) not in kept] if len(rest) <= limit else deletions
+        stopped = _blocked_causes(Counter(map(cause, deletions)), limit)
+        if stopped:
+            return [each for each in deletions if cause(each) in stopped]
+    return deletions
+
+
+def _blocked_causes(numbers: Counter[Hashable], limit: int) -> set[Hashable]:
+    """Return the causes without which the deletions are within the limit: those that have more, and the largest other.
+
+    That one must have half of the other deletions: one cause within the limit does not block those of others either. If
+    there are many such causes, something else may be wrong, and the result is empty.
+    """
+    stopped = {cause for cause, number in numbers.items() if cause and number > limit}
+    others = {cause: number for cause, number in numbers.items() if cause not in stopped}
+    rest = sum(others.values())
+    largest = max(others, key=lambda cause: others[cause], default="")
+    if rest > limit and largest and 2 * others[largest] >= rest:
+        stopped.add(largest)
+        rest -= others[largest]
+    return stopped if rest <= limit else set()
 
 
 def _origin(deletion: Finding) -> str:
