@@ -160,6 +160,24 @@ def test_copies_of_a_recreated_source_namespace_can_be_withdrawn(small: Installa
     assert small.sync().exit_code == 0
 
 
+def test_a_recreated_source_namespace_keeps_no_copies_of_sources_in_others(small: Installation) -> None:
+    api, namespace, annex = small.api, namespace_object(small.home), small.api.namespace("annex")
+    theme = api.create(configmap(annex, "theme"))
+    small.edit(namespaces=[small.home, annex])
+    assert small.sync().summary["created"] == COPIES
+    api.delete(namespace)
+    wait_for(lambda: api.get(namespace) is None, "the namespace to be deleted")
+    api.create(namespace)
+    api.delete(theme)
+
+    ran = small.sync()
+
+    assert (ran.exit_code, ran.summary["deleted"], ran.summary["orphan"]) == (4, COPIES, COPIES + 1)
+    api.create(configmap(small.home))
+    api.create(configmap(small.home, "bystander", labels={"app": "other"}))
+    assert small.sync().exit_code == 0
+
+
 def test_a_rule_with_one_missing_namespace_of_two_keeps_all_its_copies(small: Installation) -> None:
     api = small.api
     annex = api.namespace("annex")
@@ -322,7 +340,8 @@ def test_the_printed_number_counts_the_other_deletions_too(small: Installation) 
     limited = small.sync("--max-deletes", "3")
     assert (limited.exit_code, small.copies()) == (4, COPIES)
     assert limited.stderr.strip().endswith("--max-deletes 4")
-    assert small.sync("--max-deletes", "4").summary == {"deleted": COPIES + 1, "source-namespace-missing": 1}
+    assert limited.summary["deleted"] == 1, "the copy of the other rule"
+    assert small.sync("--max-deletes", "4").summary == {"deleted": COPIES, "source-namespace-missing": 1}
 
 
 def test_a_deleted_rule_withdraws_its_copies_although_it_was_mistaken(small: Installation) -> None:

@@ -276,7 +276,7 @@ def test_a_copy_stays_while_one_of_two_rules_requires_it(api: Api, sync: Run, ho
     assert sync().summary == {"deleted": 1}
 
 
-def test_a_collision_writes_neither_and_keeps_the_copy_that_is_there(api: Api, sync: Run) -> None:
+def test_a_collision_keeps_the_copy_that_is_there_and_its_source(api: Api, sync: Run) -> None:
     home, other, team = api.namespace("home"), api.namespace("other"), api.namespace("team")
     source = api.create(configmap(home))
     api.create(configmap(other, data={"a": "other"}))
@@ -287,13 +287,18 @@ def test_a_collision_writes_neither_and_keeps_the_copy_that_is_there(api: Api, s
 
     ran = sync()
 
-    assert (ran.exit_code, ran.summary) == (2, {"collision": 1})
+    assert (ran.exit_code, ran.summary) == (2, {"collision": 1, "unchanged": 1})
     assert api.get(at(team, source)) == copy
     for name in ("first", "second"):
         assert ready(api, name)["reason"] == "Collision"
     api.mark()
     assert sync().exit_code == 2
     assert api.writes() == []
+    api.patch(source, {"data": {"a": "rotated"}})
+    assert sync().summary == {"collision": 1, "configured": 1}
+    assert api.read(at(team, source))["data"]["a"] == "rotated"
+    api.delete(copy or {})
+    assert sync().summary == {"collision": 1}, "which of them it would be is not known"
 
 
 @pytest.fixture
@@ -337,7 +342,7 @@ def test_a_copy_does_not_move_to_a_source_in_another_namespace_until_a_person_co
     assert (ran.exit_code, ran.summary) == (4, {"source-changed": 1})
     (result,) = ran.results
     assert f"stays a copy of {home}/settings, although its rule now selects {tenant}/settings" in result["reason"]
-    assert "--max-deletes" in ran.stderr
+    assert ran.stderr.strip().endswith("--max-deletes 10 --rule-name shared"), "it confirms nothing about other rules"
     assert api.get(at(team, source)) == copy
     condition = ready(api, "shared")
     assert condition["reason"] == "SourceChanged"
@@ -346,11 +351,14 @@ def test_a_copy_does_not_move_to_a_source_in_another_namespace_until_a_person_co
     api.create(configmap(home, data={"a": "again"}))
     assert sync().summary == {"configured": 1, "shadowed": 1}
     api.delete(source)
-    assert sync("--max-deletes", "10").summary == {"configured": 1}
+    assert sync("--max-deletes", "10", "--rule-name", "shared").summary == {"configured": 1}
     assert content(api.get(at(team, source))) == content(theirs)
     # The same the other way: a first namespace does not take over either.
     api.create(configmap(home))
     assert sync().exit_code == 4
+    api.patch(theirs, {"data": {"a": "rotated"}})
+    assert sync().summary == {"configured": 1, "source-changed": 1, "shadowed": 1}
+    assert api.read(at(team, source))["data"]["a"] == "rotated", "the copy follows its own source"
     api.delete(at(team, source))
     assert sync().summary == {"created": 1, "shadowed": 1}
 

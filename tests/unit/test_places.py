@@ -56,10 +56,10 @@ def table() -> Iterator[Row]:
 
 def decided(world: Observed) -> Row:
     """What a run finds and does at the place in namespace team, or kube-team."""
-    selected, _ = candidates(world)
+    selected, shadowed, _ = candidates(world)
     targets = targets_of_rules(world.rules, world.namespaces)
     known = context(world, SETTINGS, (), mistakes(world, selected, targets), targets)
-    (place,) = (each for each in places(world, selected, targets) if each.key.namespace.endswith("team"))
+    (place,) = (each for each in places(world, selected, targets, shadowed) if each.key.namespace.endswith("team"))
     state = required(place, known), found(place, world, SETTINGS, known)
     result = evaluate(place, world, SETTINGS, known)
     if isinstance(result, Need):

@@ -195,7 +195,7 @@ def _of_finding(job: str, namespace: str, found: Finding) -> Problem:
 
 def _brake_todo(job: str, namespace: str, brake: Brake, first: str) -> str:
     rules = ["-n", namespace] if job == "sync-copies" else []
-    command = shlex.join(["chores", job, *rules, brake.option, brake.value])
+    command = shlex.join(["chores", job, *rules, brake.option, brake.value, *(brake.only or ())])
     return f"{first}; only if this is intended, run once, with the rights of the job: {command}"
 
 

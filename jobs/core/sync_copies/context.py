@@ -94,7 +94,8 @@ class Context(NamedTuple):
         if not self.mistaken or place.stamped_source in self.never_copied:
             return ""
         if (rule := place.stamped_rule) in self.orphans:
-            return rule.rpartition("/")[2] if rule in self.mistaken else ""
+            mistake = self.mistaken.get(rule)
+            return mistake.rule.name if mistake and mistake.concerns(place.stamped_source.namespace) else ""
         source = place.actual.header.annotations.get(stamps.SOURCE, "")
         return next((each.rule.name for each in self.mistaken.values() if each.may_select(place.key, source)), "")
 

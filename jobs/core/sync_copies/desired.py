@@ -40,12 +40,14 @@ class Place(NamedTuple):
     """Where a copy exists or is desired.
 
     With more than one `desired`, several sources claim the place. With none, no rule requires a copy there. `found` is
-    the object there, as it was read last.
+    the object there, as it was read last. If that is a copy of one of several sources, it stays one: only this copy is
+    `desired`, and all that claim the place instead are `others`.
     """
 
     key: ObjectKey
     desired: tuple[Desired, ...]
     found: ReducedObject | ApiError | None
+    others: tuple[Desired, ...] = ()
 
     @property
     def actual(self) -> ReducedObject:
@@ -67,13 +69,18 @@ class Place(NamedTuple):
     @property
     def rules(self) -> tuple[str, ...]:
         """The names of all rules that require a copy here, sorted."""
-        if len(self.desired) == 1:
+        if len(self.desired) == 1 and not self.others:
             return self.desired[0].rules  # sorted too; as almost always
-        return tuple(sorted({rule for desired in self.desired for rule in desired.rules}))
+        return tuple(sorted({rule for desired in (*self.desired, *self.others) for rule in desired.rules}))
 
 
-def places(observed: Observed, selected: Selected, targets: Mapping[str, Sequence[str]]) -> Iterator[Place]:
-    """Yield each place in an active namespace where a copy exists or is desired."""
+def places(
+    observed: Observed, selected: Selected, targets: Mapping[str, Sequence[str]], shadowed: Selected
+) -> Iterator[Place]:
+    """Yield each place in an active namespace where a copy exists or is desired.
+
+    A copy of a `shadowed` source stays one.
+    """
     active = {namespace.name for namespace in observed.namespaces if namespace.active}
     existing = {(rule_type, name) for rule_type, copies in observed.copies.items() for name in copies}
     for rule_type, name in sorted(selected.keys() | existing):
@@ -84,12 +91,39 @@ def places(observed: Observed, selected: Selected, targets: Mapping[str, Sequenc
         # Most places have the same claims, so the desired copy is computed once and shared.
         desired: dict[tuple[str, tuple[int, ...]], tuple[Desired, ...]] = {}
         in_target = any(each.rule.moves_subjects for each in claimants)
+        rivals = shadowed.get((rule_type, name), ())
         for namespace in sorted(active & (claims.keys() | copies.keys())):
             claim = namespace if in_target else "", claims.get(namespace, ())
             if claim not in desired:
                 desired[claim] = _desired(kind, [claimants[number] for number in claim[1]], namespace)
             key, found = ObjectKey(kind.name, name, namespace), copies.get(namespace)
-            yield Place(key, desired[claim], observed.single_reads.get(key, found) if observed.single_reads else found)
+            found = observed.single_reads.get(key, found) if observed.single_reads else found
+            place = Place(key, desired[claim], found)
+            yield _kept(place, kind, rivals, targets) if found and (rivals or len(place.desired) > 1) else place
+
+
+def _kept(place: Place, kind: Kind, rivals: Sequence[Candidate], targets: Mapping[str, Sequence[str]]) -> Place:
+    """Return the place with the desired copy of the source that the copy there has, if a rule still selects that.
+
+    Otherwise whoever creates a source of the same name elsewhere would stop the updates of this copy.
+    """
+    if not isinstance(place.found, ReducedObject) or not place.desired:
+        return place
+    rule, source = place.stamped_rule, place.stamped_source
+    same = [each for each in place.desired if each.origin == source]
+    if len(place.desired) > 1 and same:
+        of_rule = [each for each in same if rule.rpartition("/")[2] in each.rules] or same
+        return place._replace(desired=(of_rule[0],), others=place.desired) if len(of_rule) == 1 else place
+    shadowed = [
+        each
+        for each in rivals
+        if f"{each.rule.namespace}/{each.rule.name}" == rule
+        and (each.source.namespace, each.source.name) == (source.namespace, source.name)
+        and place.key.namespace in targets[each.rule.name]
+    ]
+    if same or not shadowed:
+        return place
+    return place._replace(desired=(_copy_of(kind, shadowed[0], place.key.namespace),), others=place.desired)
 
 
 def _claims(claimants: Sequence[Candidate], targets: Mapping[str, Sequence[str]]) -> dict[str, tuple[int, ...]]:

@@ -78,6 +78,11 @@ def evaluate(  # noqa: C901 - a table
     raise AssertionError(place.key)
 
 
+def contested(place: Place) -> Finding:
+    """Return the finding of a place that other desired copies claim than that of the source it has."""
+    return _collision(place) if len(place.others) > 1 else _held(place)
+
+
 def unchanged(place: Place) -> Finding:
     """Return the finding of a place that is as desired; shown with -v."""
     desired = place.desired[0]
@@ -132,7 +137,7 @@ def _uncertain(place: Place, why: str) -> Finding:
 
 def _held(place: Place) -> Finding:
     """Return the finding of a copy that does not move to a source in another namespace until a person confirms it."""
-    before, now = place.actual.header.annotations[stamps.SOURCE], place.desired[0].source
+    before, now = place.actual.header.annotations[stamps.SOURCE], (place.others or place.desired)[0].source
     reason = f"stays a copy of {before}, although its rule now selects {now}; if you want that one, delete this copy"
     return Finding(SOURCE_CHANGED, Severity.CRITICAL, place.key, reason, subjects=place.rules, exit_code=ExitCode.BRAKE)
 
@@ -200,14 +205,16 @@ def _reserved(place: Place) -> Finding:
 
 
 def _collision(place: Place) -> Finding:
-    sources, rules = sorted({desired.source for desired in place.desired}), " and ".join(place.rules)
+    claims = place.others or place.desired
+    sources, rules = sorted({desired.source for desired in claims}), " and ".join(place.rules)
     if len(sources) == 1:
         what = f"rules {rules} require different copies of source {sources[0]}"
     else:
         what = f"sources {' and '.join(sources)} have the same target"
     one_rule = f"rule {rules} has a targetName, so it must select one source only"
     todo = one_rule if len(place.rules) == 1 else "narrow the targets of one rule, or set its targetName"
-    reason = f"{what}, so none of them is copied; {todo}"
+    kept = f"the copy that exists stays one of {place.desired[0].source}" if place.others else "none of them is copied"
+    reason = f"{what}, so {kept}; {todo}"
     return Finding("collision", Severity.CRITICAL, place.key, reason, subjects=place.rules, exit_code=ExitCode.REFUSED)
 
 

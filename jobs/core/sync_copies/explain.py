@@ -109,7 +109,7 @@ def _world(where: ObjectKey, made: Plan, observed: Observed) -> _World | None:
     namespace = next((each for each in observed.namespaces if each.name == where.namespace), None)
     if namespace is None:
         return None
-    selected, left = candidates(observed)
+    selected, _, left = candidates(observed)
     sources: dict[str, list[ReducedObject]] = {}
     for (_, name), group in selected.items():
         for rule, source in group if where.name in ("", name) else ():

@@ -25,25 +25,33 @@ SOURCE_NAMESPACE_MISSING, NOTHING_SELECTED = "source-namespace-missing", "nothin
 SOURCE_NAMESPACE_RECREATED = "source-namespace-recreated"
 _CONSEQUENCES = {
     SOURCE_NAMESPACE_MISSING: "none of the rule's copies is deleted; correct or delete the rule",
-    SOURCE_NAMESPACE_RECREATED: "none of the rule's copies is deleted until each has its source again",
+    SOURCE_NAMESPACE_RECREATED: "none of its copies is deleted until each has its source again",
     NOTHING_SELECTED: "none of the rule's copies is deleted until the rule selects a source and a target",
 }
 _MOST_NAMED = 3
 
 
 class Mistake(NamedTuple):
-    """A rule that may be mistaken: the code of its finding, and the sources and targets that it selects."""
+    """A rule that may be mistaken: the code of its finding, and the sources and targets that it selects.
+
+    If only some of its source namespaces are the reason, these are `namespaces`.
+    """
 
     code: str
     rule: Rule
     reason: str
     sources: frozenset[str]
     targets: frozenset[str]
+    namespaces: frozenset[str] = frozenset()
 
     def finding(self) -> Finding:
         """Return the finding about the rule."""
         reason = f"{self.reason}; {_CONSEQUENCES[self.code]}"
         return Finding(self.code, Severity.WARNING, self.rule.head.key, reason, subjects=(self.rule.name,))
+
+    def concerns(self, source_namespace: str) -> bool:
+        """Whether copies of sources in this namespace may be deleted by mistake."""
+        return not self.namespaces or source_namespace in self.namespaces
 
     def may_select(self, copy: ObjectKey, source: str) -> bool:
         """Whether the rule may select this copy of `source`, NAMESPACE/NAME, once it is corrected.
@@ -55,7 +63,8 @@ class Mistake(NamedTuple):
         fits_namespace = self.code == SOURCE_NAMESPACE_MISSING or namespace in self.rule.source_namespaces
         fits_source = source in self.sources if self.sources else fits_namespace
         fits_target = not (self.targets - {namespace}) or copy.namespace in self.targets
-        return KINDS[self.rule.spec.rule_type].name == copy.kind and fits_source and fits_target
+        is_of_kind = KINDS[self.rule.spec.rule_type].name == copy.kind
+        return is_of_kind and fits_source and fits_target and self.concerns(namespace)
 
 
 def mistakes(observed: Observed, selected: Selected, targets: Mapping[str, Sequence[str]]) -> dict[str, Mistake]:
@@ -85,7 +94,7 @@ def _mistake(
         return Mistake(SOURCE_NAMESPACE_MISSING, rule, "; ".join(problems), sources, targets)
     if recreated := recreated_namespaces(rule, observed):
         reason = f"source namespace {listed(recreated, _MOST_NAMED)} was deleted and created again"
-        return Mistake(SOURCE_NAMESPACE_RECREATED, rule, reason, sources, targets)
+        return Mistake(SOURCE_NAMESPACE_RECREATED, rule, reason, sources, targets, frozenset(recreated))
     if _has_selected(rule) or _is_uncertain(rule, observed):
         return None
     reason = ""

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from jobs.core.sync_copies.context import Context, context
 from jobs.core.sync_copies.desired import Place, places
-from jobs.core.sync_copies.evaluate import SOURCE_CHANGED, evaluate, unchanged
+from jobs.core.sync_copies.evaluate import SOURCE_CHANGED, contested, evaluate, unchanged
 from jobs.core.sync_copies.mistakes import SOURCE_NAMESPACE_RECREATED, Mistake, brake, mistakes
 from jobs.core.sync_copies.observed import OPT_IN, Namespace, Observed, Settings
 from jobs.core.sync_copies.rules import Rule
@@ -28,7 +28,7 @@ _LARGE_WRITES = 100 << 20
 
 def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
     """Compare desired and observed copies, place by place; the same input gives the same findings in the same order."""
-    selected, skipped = candidates(observed)
+    selected, shadowed, skipped = candidates(observed)
     targets = targets_of_rules(observed.rules, observed.namespaces)
     mistaken = mistakes(observed, selected, targets)
     place_context = context(observed, settings, skipped, mistaken, targets)
@@ -53,12 +53,14 @@ def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
     equal: Place | None = None  # the last place with a copy that is as desired
     desired_by_subject: dict[str, int] = {}
     desired_by_kind: Counter[str] = Counter()
-    for place in places(observed, selected, targets):
+    # With --max-deletes, a person confirms that copies move.
+    for place in places(observed, selected, targets, shadowed if settings.max_deletes is None else {}):
         desired_by_kind[place.key.kind] += bool(place.desired)
         if not _is_in_scope(place, observed, settings):
             continue
         for rule in place.rules:
             desired_by_subject[rule] = desired_by_subject.get(rule, 0) + 1  # faster than a Counter, for 100,000 places
+        findings += [contested(place)] if place.others else []
         # Copies of one source share their header: so the decision about most of them is that of the one before.
         is_equal = equal is not None and _is_like(place, equal, place_context)
         result = None if is_equal else evaluate(place, observed, settings, place_context)
@@ -175,18 +177,18 @@ def _effect(namespace: Namespace) -> str:
 
 def _brakes(findings: Sequence[Finding], mistaken: Mapping[str, Mistake]) -> tuple[Brake, ...]:
     """Return the brakes that a person can lift: of rules that may be mistaken, and of copies that do not move."""
-    held = sum(each.code == SOURCE_CHANGED for each in findings)
-    of_sources = (_brake_of_sources(held),) if held else ()
+    held = Counter(each.subjects[0] for each in findings if each.code == SOURCE_CHANGED)
+    of_sources = tuple(_brake_of_sources(rule, held[rule]) for rule in sorted(held)[:_MOST_NAMED])
     orphans = [each for each in findings if each.code == "orphan" and (each.fix or each.exit_code is ExitCode.BRAKE)]
     blocked = Counter(each.subjects[0] for each in orphans if each.exit_code is ExitCode.BRAKE)
     most = max(Counter(each.object.kind for each in orphans).values(), default=0)
     return (*of_sources, brake(mistaken, blocked, most)) if blocked else of_sources
 
 
-def _brake_of_sources(held: int) -> Brake:
+def _brake_of_sources(rule: str, held: int) -> Brake:
     copies = "1 copy stays a copy" if held == 1 else f"{held} copies stay copies"
-    message = f"{copies} of a source in another namespace than the one that its rule now selects"
-    return Brake(message, "--max-deletes", str(MIN_DELETES))
+    message = f"rule {rule}: {copies} of a source in another namespace than the one that the rule now selects"
+    return Brake(message, "--max-deletes", str(MIN_DELETES), ("--rule-name", rule))
 
 
 def _decides_about_orphans(observed: Observed, settings: Settings) -> bool:

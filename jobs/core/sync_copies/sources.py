@@ -29,13 +29,23 @@ class Candidate(NamedTuple):
 Selected = Mapping[tuple[str, str], Sequence[Candidate]]  # by rule type and name of the copies
 
 
-def candidates(observed: Observed) -> tuple[Selected, list[Finding]]:
-    """Return the selected sources by rule type and name of their copies, and the findings of those that are not copied.
+class Candidates(NamedTuple):
+    """The selected sources, those that are shadowed, and a finding for each source that is not copied."""
 
-    These are skipped (never copied), refused (not as the rule requires), unreadable, or shadowed by a source in a
-    namespace that comes first in spec.namespaces. If that namespace could not be read, later ones are not used either.
+    selected: Selected
+    shadowed: Selected
+    findings: list[Finding]
+
+
+def candidates(observed: Observed) -> Candidates:
+    """Return the sources that rules select, by rule type and name of their copies.
+
+    Those that are not copied are skipped (never copied), refused (not as the rule requires), unreadable, or shadowed by
+    a source in a namespace that comes first in spec.namespaces. If that namespace could not be read, later ones are not
+    used either.
     """
     selected: dict[tuple[str, str], list[Candidate]] = {}
+    shadowed: dict[tuple[str, str], list[Candidate]] = {}
     left: dict[tuple[ObjectKey, str], Finding] = {}
     for rule in observed.rules:
         first = _first_namespaces(rule, observed) if len(rule.source_namespaces) > 1 else None
@@ -49,11 +59,12 @@ def candidates(observed: Observed) -> tuple[Selected, list[Finding]]:
                     continue
                 if name not in first:
                     continue
+                shadowed.setdefault((rule.spec.rule_type, name), []).append(Candidate(rule, source))
                 found = _shadowed(rule, source, first[name])
             at = found.object, found.reason
             others = left.get(at, found).subjects
             left[at] = structs.replace(found, subjects=tuple(sorted({*others, rule.name})))
-    return selected, list(left.values())
+    return Candidates(selected, shadowed, list(left.values()))
 
 
 def _first_namespaces(rule: Rule, observed: Observed) -> Mapping[str, str]:

@@ -128,7 +128,7 @@ def status_updates(
 def reported(observed: Observed, settings: Settings, plan: Plan, results: Sequence[Result]) -> list[Reported]:
     """Return what to report about the rules in the cluster that this run applied, by name."""
     by_rule = by_subject(results)
-    selected_sources, skipped = candidates(observed)
+    selected_sources, _, skipped = candidates(observed)
     counts = _source_counts(observed, selected_sources)
     never_copied = {each.object for each in skipped}
     # Those of files have no uid.

@@ -6,6 +6,7 @@ import secrets
 import shlex
 import sys
 from collections.abc import Callable
+from itertools import chain
 
 from jobs import __version__
 from jobs.kit.api.answers import error_of
@@ -70,16 +71,18 @@ def unreachable_message(connection: Connection, error: UnreachableError) -> str:
 
 def brake_message(job: str, cronjob: str, brake: Brake, connection: Connection, options: RunOptions) -> Lines:
     """Return what a brake blocked, and the command that allows it in one run."""
+    chosen = [(brake.option, brake.value), *([brake.only] if brake.only else [])]
     if connection.in_pod:
         name = f"{cronjob}-lift-{secrets.token_hex(3)}"
+        variables = " ".join(f"{variable(option)}={value}" for option, value in chosen)
         command = (
             f"kubectl create job {name} --from=cronjob/{cronjob} -n {connection.namespace}"
-            f" --dry-run=client -o yaml | kubectl set env --local -f - {variable(brake.option)}={brake.value} -o yaml"
+            f" --dry-run=client -o yaml | kubectl set env --local -f - {variables} -o yaml"
             " | kubectl create -f -"
         )
     else:
         # The kubeconfig's current context may change before the command runs.
         context = ["--context", connection.context] if connection.context and not options.context else []
-        given = [part for words in options.given if words[0] != brake.option for part in words]
-        command = shlex.join(["chores", job, *given, *context, brake.option, brake.value])
+        given = [part for words in options.given if words[0] not in dict(chosen) for part in words]
+        command = shlex.join(["chores", job, *given, *context, *chain.from_iterable(chosen)])
     return Lines(f"{visible(brake.message)}; if the blocked change is intended, run once:\n  {visible(command)}")

@@ -206,11 +206,15 @@ class Need(NamedTuple):
 
 
 class Brake(NamedTuple):
-    """Why a brake blocks writes that may be a mistake, and the option and value that allow them in one run."""
+    """Why a brake blocks writes that may be a mistake, and the option and value that allow them in one run.
+
+    `only` are an option and a value that limit that run.
+    """
 
     message: str
     option: str
     value: str
+    only: tuple[str, str] | None = None
 
 
 class Fetch(NamedTuple):
