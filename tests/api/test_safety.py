@@ -295,6 +295,7 @@ def test_a_collision_keeps_the_copy_that_is_there_and_its_source(api: Api, sync:
     assert sync().exit_code == 2
     assert api.writes() == []
     api.patch(source, {"data": {"a": "rotated"}})
+    assert sync("--rule-name", "second").summary == {"collision": 1}
     assert sync().summary == {"collision": 1, "configured": 1}
     assert api.read(at(team, source))["data"]["a"] == "rotated"
     api.delete(copy or {})

@@ -8,6 +8,7 @@ import click
 import pytest
 import yaml
 from junitparser import JUnitXml
+from msgspec import structs
 
 from jobs.kit.api.messages import Traffic
 from jobs.kit.run import report
@@ -285,3 +286,13 @@ def test_a_least_severity_hides_nothing_that_explains_the_run(capsys: pytest.Cap
     ]
     failed = junit(capsys, *results, min_severity=Severity.CRITICAL)
     assert (failed.tests, failed.failures) == (2, 1)
+
+
+def test_rows_that_are_left_out_hide_no_other_namespace(capsys: pytest.CaptureFixture[str]) -> None:
+    keys = [ObjectKey("Secret", f"s{number:03}", "a-tenant") for number in range(60)]
+    many = [Result(structs.replace(CONFLICT, object=key), Outcome.REPORTED) for key in keys]
+
+    text = shown(capsys, *many, Result(CONFLICT, Outcome.REPORTED))
+
+    assert (text.count("a-tenant"), text.count("team-c")) == (49, 1)
+    assert "... and 11 more: secret conflict" in text

@@ -150,6 +150,15 @@ def test_the_list_of_namespaces_is_bounded_and_its_number_is_not() -> None:
     assert len(json.dumps(found)) < 32 << 10
 
 
+def test_conflicts_of_one_namespace_hide_those_of_no_other() -> None:
+    sources = [source(f"s{number:03}") for number in range(MOST_LISTED)]
+
+    found = status(observed(rule(), *sources), refused("conflict", "team-a", "team-b"))
+
+    listed = [each["namespace"] for each in found["conflicts"]]
+    assert (listed.count("team-a"), listed.count("team-b")) == (MOST_LISTED / 2, MOST_LISTED / 2)
+
+
 @pytest.mark.parametrize("settle", [done, refused(QUOTA_EXCEEDED, "team-a")])
 def test_a_run_that_observes_the_same_writes_nothing_for_ten_minutes(settle: Settle) -> None:
     before = status(observed(rule(), source()), settle)

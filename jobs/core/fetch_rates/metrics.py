@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 
 from jobs.core.fetch_rates.exchange_rates import subject
 from jobs.core.fetch_rates.figures import Figures
 from jobs.core.fetch_rates.observed import Observed, Settings
-from jobs.core.fetch_rates.status import Reported, reported
+from jobs.core.fetch_rates.status import reported
 from jobs.kit.values.metrics import Metric, Sample, of_resources
 from jobs.kit.values.model import Plan, Result
+from jobs.kit.values.turns import in_turns
 
 TIMESTAMP = Metric("kube_chores_rate_timestamp_seconds", "Time of the start of the day of a rate, in UTC.", ("rate",))
 READY = Metric("kube_chores_rate_ready", "1 if condition Ready of an ExchangeRate is True, else 0.", ("rate",))
@@ -21,23 +21,11 @@ def gauges(
     observed: Observed, settings: Settings, _plan: Plan, results: Sequence[Result], now: datetime
 ) -> Iterator[Sample]:
     """Yield the metrics of the ExchangeRates in the cluster."""
-    rates = _in_turn(reported(observed, settings, results, now))
+    # One namespace with many ExchangeRates does not displace those of others.
+    rates = in_turns(reported(observed, settings, results, now), lambda each: each.head.key.namespace)
     dated = [(subject(each.head.key), _timestamp(each.figures)) for each in rates if each.figures]
     yield from of_resources(TIMESTAMP, dated)
     yield from of_resources(READY, ((subject(each.head.key), each.condition.status == "True") for each in rates))
-
-
-def _in_turn(rates: Sequence[Reported]) -> list[Reported]:
-    """Sort the rates in turns: the first of each namespace, then the second of each, and so on.
-
-    So one namespace with many ExchangeRates does not displace those of others from the metrics.
-    """
-    turns: Counter[str] = Counter()
-    placed: list[tuple[int, Reported]] = []
-    for each in rates:
-        turns[each.head.key.namespace] += 1
-        placed.append((turns[each.head.key.namespace], each))
-    return [each for _, each in sorted(placed, key=lambda pair: pair[0])]
 
 
 def _timestamp(figures: Figures) -> float:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
-from operator import itemgetter
 
 from jobs.core.roll_workloads.baseline import ROLL_OPT_IN, BaselinePatch
 from jobs.core.roll_workloads.deferrals import DeferralCode
@@ -15,6 +13,7 @@ from jobs.core.roll_workloads.observed import Observed, Settings
 from jobs.core.roll_workloads.reads import within_bounds
 from jobs.kit.values.model import Action, Finding, Need, ObjectKey, Plan, Severity, Summary, WriteOrder
 from jobs.kit.values.resources import CONFIGMAPS, SECRETS
+from jobs.kit.values.turns import in_turns
 
 _SOURCES = (CONFIGMAPS.kind, SECRETS.kind)
 
@@ -86,17 +85,13 @@ def _deferred(roll: Finding, max_rolls: int) -> Finding:
 
 
 def _in_turn(rolls: Sequence[Finding]) -> list[Finding]:
-    """Sort the rolls in turns: the first workload of each namespace, then the second of each, and so on.
+    """Sort the rolls in turns by namespace.
 
     Within a turn, workloads that were never rolled come first, then those with the oldest last roll, then by name. A
     tenant can forge the time of the last roll, which is in the baseline. This only changes the order within a turn.
     """
-    turns: Counter[str] = Counter()
-    placed: list[tuple[int, Finding]] = []
-    for each in sorted(rolls, key=lambda found: (_last_roll(found), found.object)):
-        turns[each.object.namespace] += 1
-        placed.append((turns[each.object.namespace], each))
-    return [each for _, each in sorted(placed, key=itemgetter(0))]
+    oldest_first = sorted(rolls, key=lambda found: (_last_roll(found), found.object))
+    return in_turns(oldest_first, lambda each: each.object.namespace)
 
 
 def _last_roll(found: Finding) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -16,6 +15,7 @@ from jobs.core.roll_workloads.workloads import KINDS, Workload
 from jobs.kit.values.conditions import StatusUpdate, event, new_condition
 from jobs.kit.values.model import Action, Finding, ObjectKey, Outcome, Plan, Result
 from jobs.kit.values.resources import by_kind
+from jobs.kit.values.turns import in_turns
 
 _RESOURCES = by_kind(*KINDS)
 _SHORT = (DeferralCode.SETTLING.value, DeferralCode.COOLING_DOWN.value)  # the roll follows within minutes
@@ -70,18 +70,16 @@ def _source(workload: Workload, reference: Reference, observed: Observed) -> Sou
 
 
 def _in_turn(deferred: Iterable[tuple[Workload, Finding]], now: datetime) -> list[tuple[Workload, Finding]]:
-    """Sort deferred rolls: those of --max-rolls last, and in both parts first one of each namespace.
+    """Sort deferred rolls in turns by namespace, those of --max-rolls last.
 
     The order within a turn is another one in each run. So over several runs, each of any number is reported.
     """
-    turns: Counter[tuple[bool, str]] = Counter()
-    placed: list[tuple[bool, int, int]] = []
+
+    def is_last(each: tuple[Workload, Finding]) -> bool:
+        return each[1].deferral == DeferralCode.MAX_ROLLS.value
+
     shuffled = sorted(deferred, key=lambda each: _digest(f"{now.isoformat()} {each[0].uid}"))
-    for number, (workload, finding) in enumerate(shuffled):
-        is_last = finding.deferral == DeferralCode.MAX_ROLLS.value
-        turns[is_last, workload.key.namespace] += 1
-        placed.append((is_last, turns[is_last, workload.key.namespace], number))
-    return [shuffled[number] for _, _, number in sorted(placed)]
+    return sorted(in_turns(shuffled, lambda each: (is_last(each), each[0].key.namespace)), key=is_last)
 
 
 def _digest(text: str) -> str:

@@ -60,7 +60,10 @@ def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
             continue
         for rule in place.rules:
             desired_by_subject[rule] = desired_by_subject.get(rule, 0) + 1  # faster than a Counter, for 100,000 places
-        findings += [contested(place)] if place.others else []
+        if place.others:
+            findings.append(contested(place))
+            if settings.rule_name not in (None, *place.desired[0].rules):
+                continue
         # Copies of one source share their header: so the decision about most of them is that of the one before.
         is_equal = equal is not None and _is_like(place, equal, place_context)
         result = None if is_equal else evaluate(place, observed, settings, place_context)
@@ -200,7 +203,7 @@ def _is_in_scope(place: Place, observed: Observed, settings: Settings) -> bool:
     """Whether this run evaluates the place."""
     if not place.desired:
         return _decides_about_orphans(observed, settings)
-    return settings.rule_name is None or any(settings.rule_name in desired.rules for desired in place.desired)
+    return settings.rule_name is None or settings.rule_name in place.rules
 
 
 def _facts(observed: Observed, selected: Selected) -> Mapping[str, int]:

@@ -33,6 +33,7 @@ from jobs.kit.values.model import Action, ExitCode, ObjectKey, Outcome, Plan, Re
 from jobs.kit.values.reads import Head
 from jobs.kit.values.resources import RULES
 from jobs.kit.values.text import listed
+from jobs.kit.values.turns import in_turns
 
 MOST_LISTED = 100  # conflicts and namespaces
 # Longer than the schedule, so that a converged run writes nothing. A kubelet also reports an unchanged node status less
@@ -106,8 +107,9 @@ class Reported(NamedTuple):
 
     @property
     def conflicts(self) -> list[ObjectKey]:
-        """The places of copies with an object that is not managed by kube-chores."""
-        return [result.finding.object for result in self.results if result.finding.code == "conflict"]
+        """The places of copies with an object that is not managed by kube-chores, in turns by namespace."""
+        found = [result.finding.object for result in self.results if result.finding.code == "conflict"]
+        return in_turns(found, lambda each: each.namespace)
 
     @property
     def condition(self) -> Condition:

@@ -20,6 +20,7 @@ from jobs.kit.values.errors import ApiError, InvalidObjectError
 from jobs.kit.values.metadata import PartialObject
 from jobs.kit.values.model import Action, Body, DryRun, ExitCode, Finding, Fix, ObjectKey, Outcome, Result, Severity
 from jobs.kit.values.resources import Resource
+from jobs.kit.values.turns import in_turns
 
 _TURN = 4 * IN_FLIGHT
 _IMMUTABLE = ("field is immutable", "cannot change roleRef")  # parts of messages of the API server
@@ -101,7 +102,7 @@ class _Writer:
         A delete waits for the creates of its rule in its namespace: an object that replaces another one under a new
         name is there before that one is deleted.
         """
-        creates = in_turns([f for f in findings if f.action is Action.CREATE])
+        creates = in_turns([f for f in findings if f.action is Action.CREATE], _owner, _TURN)
         deletes = [f for f in findings if f.action is Action.DELETE]
         # The number of the last create, if any delete may have to wait.
         last = {part: number for number, f in enumerate(creates) for part in _rule_and_place(f)} if deletes else {}
@@ -110,7 +111,7 @@ class _Writer:
             numbers = [last[part] // _TURN + 1 for part in _rule_and_place(each) if part in last]
             waiting.setdefault(max(numbers, default=0) * _TURN, []).append(each)
         updates = [f for f in findings if f.action not in (Action.CREATE, Action.DELETE)]
-        yield from self._change(in_turns([*updates, *waiting.pop(0, [])]))
+        yield from self._change(in_turns([*updates, *waiting.pop(0, [])], _owner, _TURN))
         begin = 0
         for end in sorted({*waiting, len(creates)}):
             yield from self._send(creates[begin:end])
@@ -262,20 +263,10 @@ def _rule_and_place(finding: Finding) -> Iterator[tuple[str, str, str]]:
     return ((finding.object.kind, finding.object.namespace, subject) for subject in finding.subjects)
 
 
-def in_turns(writes: Sequence[Finding]) -> Sequence[Finding]:
-    """Return the writes in turns of _TURN: those of each rule and source namespace, else of each namespace.
-
-    Within a turn they keep their order: copies of one source follow each other, so it is read once.
-    """
-    groups: dict[tuple[str, str], list[Finding]] = {}
-    for each in writes:
-        origin = each.fix.origin if each.fix else ""
-        group = (each.subjects[0], origin) if origin and each.subjects else ("", each.object.namespace)
-        groups.setdefault(group, []).append(each)
-    if len(groups) < 2 or len(writes) <= _TURN:
-        return writes
-    longest = max(map(len, groups.values()))
-    return [each for begin in range(0, longest, _TURN) for of in groups.values() for each in of[begin : begin + _TURN]]
+def _owner(finding: Finding) -> tuple[str, str]:
+    """Return whose write it is, for turns: a rule and source namespace, else a namespace."""
+    origin = finding.fix.origin if finding.fix else ""
+    return (finding.subjects[0], origin) if origin and finding.subjects else ("", finding.object.namespace)
 
 
 def _recreation_of(finding: Finding) -> Recreation:

@@ -12,6 +12,7 @@ import click
 
 from jobs.kit.values.model import Change, DryRun, Finding, Outcome, Result, RunOptions, Severity
 from jobs.kit.values.text import HIDDEN, brief, visible
+from jobs.kit.values.turns import in_turns
 
 # The words that each line of a dry run has.
 DRY_RUN = {DryRun.NONE: "", DryRun.CLIENT: " (dry run)", DryRun.SERVER: " (server dry run)"}
@@ -44,8 +45,8 @@ _SEVERITY_COLORS = {Severity.CRITICAL: "red", Severity.WARNING: "yellow"}
 
 def format_rows(results: Sequence[Result], options: RunOptions) -> Iterator[str]:
     """Yield a row for each result, in columns."""
-    rows = _Rows(options)
-    shown = [result for result in results if rows.add(result)]
+    rows = _Rows(results, options)
+    shown = [result for result in results if rows.have(result)]
     widths = [0, 0, 0]
     for result in shown:
         cells = _cells(result, options)
@@ -64,18 +65,19 @@ def format_groups(
 
     `absent` as in Summary.
     """
-    rows = _Rows(options)
+    results = list(shown if options.verbose else _with_absent(shown, absent or {}))
+    rows = _Rows(results, options)
     groups: dict[tuple[str, ...], list[Result]] = {}
-    for result in shown if options.verbose else _with_absent(shown, absent or {}):
+    for result in results:
         groups.setdefault(result.finding.subjects, []).append(result)
-    for subjects, results in sorted(groups.items(), key=_group_order):
-        counted = _unresolved(results)
+    for subjects, of_group in sorted(groups.items(), key=_group_order):
+        counted = _unresolved(of_group)
         numbers = [format_count(_SEVERITIES[severity], counted[severity]) for severity in _WORST if counted[severity]]
-        if done := len(results) - counted.total():
+        if done := len(of_group) - counted.total():
             numbers.append(f"{done} repaired{DRY_RUN[options.dry_run]}")
         yield f"{click.style(join_names(subjects), bold=True)}: {', '.join(numbers)}"
-        for result in worst_first(results):
-            if rows.add(result):
+        for result in worst_first(of_group):
+            if rows.have(result):
                 yield from _format_details(result, options)
     yield from rows.omitted()
 
@@ -109,23 +111,26 @@ def format_count(name: str, number: int) -> str:
 
 
 class _Rows:
-    """Limits the rows: with -v all results have one, else the first ones of each kind and outcome."""
+    """Limits the rows: with -v all results have one, else some of each kind and outcome, in turns by namespace."""
 
-    def __init__(self, options: RunOptions) -> None:
-        self._options = options
-        self._counts: Counter[tuple[str, str]] = Counter()
+    def __init__(self, results: Iterable[Result], options: RunOptions) -> None:
+        self._groups: dict[tuple[str, str], list[Result]] = {}
+        for each in results:
+            group = each.finding.object.kind.lower(), _verb(each, options)
+            self._groups.setdefault(group, []).append(each)
+        most = None if options.verbose else _MAX_ROWS
+        turns = (in_turns(group, lambda each: each.finding.object.namespace)[:most] for group in self._groups.values())
+        self._shown = {id(each) for group in turns for each in group}
 
-    def add(self, result: Result) -> bool:
-        """Count a result and return whether it has a row."""
-        group = (result.finding.object.kind.lower(), _verb(result, self._options))
-        self._counts[group] += 1
-        return self._options.verbose or self._counts[group] <= _MAX_ROWS
+    def have(self, result: Result) -> bool:
+        """Return whether a result has a row."""
+        return id(result) in self._shown
 
     def omitted(self) -> Iterator[str]:
         """Yield a line for each kind and outcome with results that have no row, with their number."""
-        for (kind, verb), number in self._counts.items():
-            if number > _MAX_ROWS and not self._options.verbose:
-                yield f"... and {number - _MAX_ROWS} more: {visible(kind)} {verb}; -v or -o json shows all of them"
+        for (kind, verb), results in self._groups.items():
+            if number := sum(not self.have(each) for each in results):
+                yield f"... and {number} more: {visible(kind)} {verb}; -v or -o json shows all of them"
 
 
 def _verb(result: Result, options: RunOptions) -> str:
