@@ -6,10 +6,11 @@ import argparse
 import signal
 import sys
 import tempfile
-import threading
 from pathlib import Path
 
 from . import Fault, Sandbox
+
+_ENDING = {signal.SIGINT, signal.SIGTERM}
 
 
 def main() -> int:
@@ -26,9 +27,8 @@ def main() -> int:
         help="e.g. 'PUT /api/v1/namespaces/*/secrets/* status=429 retry-after=1 times=2'; repeatable",
     )
     options = parser.parse_args()
-    stopped = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stopped.set())
+    # A handler that sets an Event would wait for ever if the signal came while the main thread has the Event's lock.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)  # also in the threads that the server starts
     try:
         sandbox = Sandbox(port=options.port)
     except ModuleNotFoundError as error:
@@ -39,7 +39,7 @@ def main() -> int:
         path = sandbox.kubeconfig(options.kubeconfig or Path(folder) / "kubeconfig")
         sys.stdout.write(f"serving on {sandbox.url}\nexport KUBECONFIG={path}\n")
         sys.stdout.flush()
-        stopped.wait()
+        signal.sigwait(_ENDING)
     return 0
 
 
