@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
@@ -39,18 +39,12 @@ class _CustomResource(Struct):
     status: Raw = Raw()
 
 
-class CustomResources(NamedTuple, Generic[Parsed]):
-    """The valid and the invalid custom resources, sorted, and by namespace how many others there are."""
-
-    valid: tuple[Parsed, ...]
-    invalid: tuple[Invalid, ...]
-    left_out: Mapping[str, int]
-
-
 def from_cluster(
     cluster: Cluster, resource: Resource, parse: Parse[Parsed], namespace: str = "", most: int = sys.maxsize
-) -> CustomResources[Parsed]:
+) -> tuple[tuple[Parsed, ...], tuple[Invalid, ...], Mapping[str, int]]:
     """Read the custom resources of a namespace, or of all namespaces: of each the first `most` by name.
+
+    Return the valid and the invalid ones, sorted, and by namespace how many others there are.
 
     Raises:
         ConfigurationError: the CRD is not installed.
@@ -64,7 +58,7 @@ def from_cluster(
         raise not_installed(resource, ", or name a file with -f") from error
     parsed = [each if isinstance(each, Invalid) else parse(*each) for each in objects]
     valid = tuple(each for each in parsed if not isinstance(each, Invalid))
-    return CustomResources(valid, tuple(each for each in parsed if isinstance(each, Invalid)), left_out)
+    return valid, tuple(each for each in parsed if isinstance(each, Invalid)), left_out
 
 
 def not_installed(resource: Resource, otherwise: str = "") -> ConfigurationError:
