@@ -28,6 +28,15 @@ hypothesis.settings.load_profile("any machine")
 Chores = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
+@pytest.fixture
+def recursion_as_in_a_pod() -> Iterator[None]:
+    """The embedded cluster's CEL library raises the limit for the whole process."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(1000)
+    yield
+    sys.setrecursionlimit(limit)
+
+
 @pytest.fixture(scope="session")
 def plane() -> Iterator[ControlPlane]:
     """The real control plane, one for the whole session. At its end, no job used a deprecated API.

@@ -78,17 +78,19 @@ def test_a_converged_run_reads_each_source_once(api: Api, roll: Run) -> None:
     assert ran.report["traffic"]["requests"] == {"GET": LISTS + len([*listed, *workloads, *sources, key])}
 
 
+def use_absent(api: Api, namespace: str, count: int) -> None:
+    """Create four workloads with `count` optional references each to ConfigMaps that do not exist."""
+    for number in range(4):
+        absent = [{"configMapRef": {"name": f"absent-{number}-{each}", "optional": True}} for each in range(count)]
+        settle(api, api.create(workload(namespace, f"web-{number}", pod={"container": {"envFrom": absent}})))
+
+
 def test_a_namespace_with_many_sources_takes_no_reads_from_others(
     api: Api, roll: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reads, "MOST_OF_NAMESPACE", 6)
     tenant, (_, made) = api.namespace("a-tenant"), place(api, "shop", Deployment=1)
-    for number in range(4):
-        absent = [
-            {"name": f"v{each}", "configMap": {"name": f"absent-{number}-{each}", "optional": True}}
-            for each in range(3)
-        ]
-        settle(api, api.create(workload(tenant, f"web-{number}", pod={"volumes": absent})))
+    use_absent(api, tenant, 3)
     settled(api, made)
     api.mark()
 
@@ -105,9 +107,7 @@ def test_a_namespace_with_large_workloads_takes_no_memory_from_others(
 ) -> None:
     monkeypatch.setattr(reads, "MOST_BYTES_OF_NAMESPACE", 2000)
     tenant, (_, made) = api.namespace("a-tenant"), place(api, "shop", Deployment=2)
-    for number in range(4):
-        absent = [{"configMapRef": {"name": f"absent-{number}-{each}", "optional": True}} for each in range(4)]
-        settle(api, api.create(workload(tenant, f"web-{number}", pod={"container": {"envFrom": absent}})))
+    use_absent(api, tenant, 4)
     settled(api, made)
     api.mark()
 

@@ -170,6 +170,11 @@ def test_a_recreated_source_namespace_keeps_no_copies_of_sources_in_others(small
     api.create(namespace)
     api.delete(theme)
 
+    small.edit(selector={"matchLabels": {"app": "mistyped"}})
+    assert small.sync().summary["orphan"] == 2 * COPIES + 1, "the rule selects nothing, so all its copies stay"
+    small.edit(selector={"matchLabels": {"app": None, "copyrator": "true"}})
+    api.create(configmap(annex, "more"))
+
     ran = small.sync()
 
     assert (ran.exit_code, ran.summary["deleted"], ran.summary["orphan"]) == (4, COPIES, COPIES + 1)

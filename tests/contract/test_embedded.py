@@ -10,6 +10,7 @@ import pytest
 from jobs.commands.demo import NOT_INSTALLED
 from kubesandbox import Fault, Sandbox
 from kubesandbox.api.controllers import Controllers
+from kubesandbox.schema.cel_rules import RuleSet
 from tests import embedded
 from tests.apis import Api, sandbox_api, wait_for
 from tests.manifests import ROOT, load
@@ -67,6 +68,14 @@ def test_a_cluster_starts_as_a_copy_of_another_and_changes_independently(tmp_pat
             one.delete(made)
             assert one.get(made) is None
             assert (other.get(made) or {})["data"]["a"] == "changed"
+
+
+def test_a_rule_of_a_whole_object_sees_only_the_name_of_its_metadata() -> None:
+    rules = RuleSet({"x-kubernetes-validations": [{"rule": "self.metadata.name == 'hub'"}]})
+    odd = {"name": "hub", "managedFields": [{"fieldsV1": {"f:a": 10**30}}]}
+
+    assert rules.causes({"metadata": odd}, None) == []
+    assert len(rules.causes({"metadata": {"name": "other"}}, None)) == 1
 
 
 def test_copies_of_a_cluster_change_the_schema_of_the_same_crd_differently(tmp_path: Path) -> None:

@@ -3,8 +3,6 @@
 `make test` tries a fifth of the examples, and CI all of them: tests/sweeps.py.
 """
 
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -41,20 +39,12 @@ PROFILE = examples(
 )
 
 
+pytestmark = pytest.mark.usefixtures("recursion_as_in_a_pod")
 DOCUMENTED = {each.value for each in ExitCode if each is not ExitCode.STOPPED}
 
 
 def slots(built: Built) -> st.SearchStrategy[Slot]:
     return st.sampled_from(SLOTS[built.world.job]())
-
-
-@pytest.fixture(autouse=True)
-def _recursion_as_in_a_pod() -> Iterator[None]:
-    """The embedded cluster's CEL library raises the limit for the whole process."""
-    limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(1000)
-    yield
-    sys.setrecursionlimit(limit)
 
 
 def check_run(built: Built, world: World, slot: Slot, drawn: Drawn, untouched: State, before: State) -> None:

@@ -210,6 +210,18 @@ def test_updates_and_deletes_take_turns_too(many: Action, one: Action) -> None:
     assert len(spaces) == 201
 
 
+def test_writes_without_a_source_take_turns_by_namespace() -> None:
+    def at(namespace: str, number: int) -> Finding:
+        key = ObjectKey("Secret", f"s{number}", namespace)
+        return structs.replace(finding(Action.ANNOTATE), object=key, subjects=(f"{namespace}/s{number}",))
+
+    server = Server()
+
+    server.apply_findings(*(at("a-tenant", number) for number in range(200)), at("shop", 0))
+
+    assert [path for _, path, _, _ in server.writes].index("/api/v1/namespaces/shop/secrets/s0") == 64
+
+
 def test_a_delete_waits_for_the_creates_of_its_rule_in_its_namespace() -> None:
     old = structs.replace(finding(Action.DELETE), object=ObjectKey("Secret", "old", "team"), subjects=("r",))
     elsewhere = structs.replace(old, object=ObjectKey("Secret", "old", "elsewhere"))

@@ -1,8 +1,6 @@
 """Any text is decoded or refused: tenants write the text of annotations, and a proxy may write that of answers."""
 
 import json
-import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,14 +17,7 @@ PARTS = st.sampled_from(
 )
 REPEATED = st.builds(lambda part, times: part * times, PARTS, st.sampled_from([1, 1, 2, 99, 101, 1_500, 5_000]))
 TEXTS = st.lists(REPEATED, max_size=6).map("".join)
-
-
-@pytest.fixture(autouse=True)
-def _recursion_as_in_a_pod() -> Iterator[None]:
-    limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(1000)
-    yield
-    sys.setrecursionlimit(limit)
+pytestmark = pytest.mark.usefixtures("recursion_as_in_a_pod")
 
 
 @given(text=TEXTS, kind=st.sampled_from([dict[str, Any], object, list[int]]))

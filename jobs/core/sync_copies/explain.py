@@ -30,7 +30,6 @@ from jobs.kit.values.text import listed
 
 _COLUMNS = ("RULE", "OBJECT", "STATE", "WHY")
 _MOST_NAMED = 3
-_REMOVE_IT = "remove it to get copies"
 _NEXT = {
     Action.CREATE: "the next run creates it",
     Action.REPLACE: "the next run replaces it",

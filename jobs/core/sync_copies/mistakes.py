@@ -92,20 +92,26 @@ def _mistake(
 ) -> Mistake | None:
     if problems := list(_missing_namespaces(rule, observed, active)):
         return Mistake(SOURCE_NAMESPACE_MISSING, rule, "; ".join(problems), sources, targets)
+    nothing = "" if _has_selected(rule) else _why_nothing(rule, sources, targets, observed)
     if recreated := recreated_namespaces(rule, observed):
         reason = f"source namespace {listed(recreated, _MOST_NAMED)} was deleted and created again"
-        return Mistake(SOURCE_NAMESPACE_RECREATED, rule, reason, sources, targets, frozenset(recreated))
-    if _has_selected(rule) or _is_uncertain(rule, observed):
-        return None
-    reason = ""
+        concerned = frozenset() if nothing else frozenset(recreated)
+        return Mistake(SOURCE_NAMESPACE_RECREATED, rule, reason, sources, targets, concerned)
+    return Mistake(NOTHING_SELECTED, rule, nothing, sources, targets) if nothing else None
+
+
+def _why_nothing(rule: Rule, sources: frozenset[str], targets: frozenset[str], observed: Observed) -> str:
+    """Return why a rule requires no copy; empty if it requires one, or may require one."""
+    if _is_uncertain(rule, observed):
+        return ""
     if not sources:
         named = " ".join([rule.spec.rule_type, listed(rule.spec.names, _MOST_NAMED)]).rstrip()
-        reason = f"selects no {named} to copy in {_where(rule)}{_only_never_copied(rule, observed)}"
-    elif not targets:
-        reason = "spec.targets selects no namespace that receives copies"
-    elif targets == {source.partition("/")[0] for source in sources} and len(targets) == 1:
-        reason = "spec.targets selects only the namespace of the source"
-    return Mistake(NOTHING_SELECTED, rule, reason, sources, targets) if reason else None
+        return f"selects no {named} to copy in {_where(rule)}{_only_never_copied(rule, observed)}"
+    if not targets:
+        return "spec.targets selects no namespace that receives copies"
+    if targets == {source.partition("/")[0] for source in sources} and len(targets) == 1:
+        return "spec.targets selects only the namespace of the source"
+    return ""
 
 
 def _missing_namespaces(rule: Rule, observed: Observed, active: Mapping[str, bool]) -> Iterator[str]:

@@ -75,8 +75,7 @@ def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
             equal = place
             unchanged_count += 1
             findings += [unchanged(place)] if settings.run.verbose else []
-    held = {each.subjects[0] for each in findings if each.code == "orphan" and each.exit_code is ExitCode.BRAKE}
-    findings += [mistaken[name].finding() for name in sorted(held) if mistaken[name].code == SOURCE_NAMESPACE_RECREATED]
+    findings += _recreated(findings, mistaken)
     findings += _large_writes(findings, observed.rules)
     return Plan(
         findings,
@@ -89,6 +88,12 @@ def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
         desired=DesiredCounts(desired_by_kind, desired_by_subject),
         brakes=_brakes(findings, mistaken),
     )
+
+
+def _recreated(findings: Sequence[Finding], mistaken: Mapping[str, Mistake]) -> list[Finding]:
+    """Return the findings of rules with a recreated source namespace of which a copy is not deleted."""
+    held = {each.subjects[0] for each in findings if each.code == "orphan" and each.exit_code is ExitCode.BRAKE}
+    return [mistaken[name].finding() for name in sorted(held) if mistaken[name].code == SOURCE_NAMESPACE_RECREATED]
 
 
 def _is_like(place: Place, equal: Place, place_context: Context) -> bool:

@@ -129,7 +129,8 @@ class _Writer:
 
     def _recreate(self, recreated: Sequence[Finding]) -> Iterator[Result]:
         """Delete and create again what the server accepts as a dry-run create."""
-        refused = [self._with_own_name(r) for r in self._tried(recreated) if r.outcome is not Outcome.DONE]
+        tried = self._send(recreated, self._to_dry_run_create, dry_run=True)
+        refused = [self._with_own_name(r) for r in tried if r.outcome is not Outcome.DONE]
         yield from refused
         accepted = _exclude(recreated, refused)
         if self.dry_run:
@@ -141,9 +142,6 @@ class _Writer:
             remaining = [r for r in self._send(batch, self._to_delete) if r.outcome is not Outcome.DONE]
             yield from remaining
             yield from self._send(_exclude(batch, remaining), self._to_create)
-
-    def _tried(self, findings: Sequence[Finding]) -> Iterator[Result]:
-        return self._send(findings, self._to_dry_run_create, dry_run=True)
 
     def _with_own_name(self, result: Result) -> Result:
         """Return the result of a dry-run create with the object's name in the message, as in every other run."""
