@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.apis import OURS, Api, Object
+from tests.apis import OURS, Api, Object, wait_for
 from tests.manifests import everything
 from tests.more_kinds import MORE_KINDS, of_kind
 from tests.node.conftest import Figure
@@ -28,7 +28,15 @@ def copied(api: Api, jobs: Jobs) -> list[Object]:
     assert jobs.end("before") == "Complete"
     copies = [api.get(at(team, source)) for source in sources]
     theirs = [api.create(configmap(team, "theirs", labels={}))]
+    read_all_kinds(api)
     return [obj for obj in (*sources, *copies, *theirs) if obj]
+
+
+def read_all_kinds(api: Api) -> None:
+    """List our custom resources: kube-apiserver can take five minutes to delete a new CRD that nobody has read."""
+    plurals = [crd["spec"]["names"]["plural"] for crd in everything() if crd["kind"] == "CustomResourceDefinition"]
+    paths = [f"/apis/kubechores.dev/v1/{plural}" for plural in plurals]
+    wait_for(lambda: all(api.request("GET", path)[0] == 200 for path in paths), f"a list of each of {plurals}")
 
 
 def rules(api: Api, home: str, team: str) -> list[Object]:
