@@ -133,7 +133,8 @@ class Running:
 
     def interrupts(self, upload: Path) -> None:
         """Wait until an upload is followed, and delete it as a registry does if it fails: the file, then the folder."""
-        wait_for(lambda: str(upload) in self.open_files(), "the upload to be followed")
+        # Only who follows it opens the file; the search for stopped uploads opens its folder.
+        wait_for(lambda: str(upload / "data") in self.open_files(), "the upload to be followed")
         (upload / "data").unlink()
         shutil.rmtree(upload)
 
