@@ -65,7 +65,7 @@ STAMP = (
 RUNS = 2
 NO_REVISION = 1 << 63  # later than all
 QUOTA = "tenant-copies-quota"
-CLAIM = "tenant-copies-claim"  # of a name by two sources: neither is copied
+CLAIM = "tenant-copies-claim"  # of a name by sources of two rules: no new copy of either is created
 REFUSALS = ("admission-", "credentials-", QUOTA, CLAIM)
 
 
@@ -173,7 +173,8 @@ def desired(history: History) -> dict[Key, list[Wanted]]:
     found: dict[Key, list[Wanted]] = {}
     for rule_key, rule in rules:
         kind = kind_of(rule)
-        for version in history.now(kind):
+        of_rule: dict[Key, Wanted] = {}
+        for version in sorted(history.now(kind), key=lambda each: _rank(rule, each.key)):
             source = version.object
             if source is None or not selects(rule, source):
                 continue
@@ -181,8 +182,16 @@ def desired(history: History) -> dict[Key, list[Wanted]]:
                 place = Key(kind, namespace["metadata"]["name"], copy_name(rule, source))
                 content = wants(rule, source, namespace, place)
                 if content is not None:
-                    found.setdefault(place, []).append(Wanted(rule_key, version.key, content))
+                    of_rule.setdefault(place, Wanted(rule_key, version.key, content))
+        for place, wanted in of_rule.items():
+            found.setdefault(place, []).append(wanted)
     return found
+
+
+def _rank(rule: Object, source: Key) -> int:
+    """Return the position of a source's namespace in a rule: of sources with one name, the first one is copied."""
+    names = _spaces(rule)
+    return names.index(source.namespace) if source.namespace in names else len(names)
 
 
 def stamp_of(copy: Object | None) -> dict[str, str]:
@@ -224,21 +233,37 @@ class Window:
         """Return the possible states of the namespace."""
         return possible(self.history, Key("Namespace", "", self.place.namespace), self.start, self.revision)
 
-    def contents(self) -> Iterator[Object]:
-        """Yield each content that the copy can have had to have."""
-        spaces = self.namespaces()
-        for _, rules, _, sources in self.pairs():
-            for rule, source, namespace in itertools.product(rules, sources, spaces):
-                if (content := wants(rule, source, namespace, self.place)) is not None:
-                    yield content
+    def copies(self) -> list[Object | None]:
+        """Return the possible states of the copy before the last revision."""
+        return possible(self.history, self.place, self.start, self.revision - 1)
 
-    def always(self) -> Iterator[Wanted]:
-        """Yield the copies of a rule and a source that were required all the time."""
+    def kept(self) -> set[Key]:
+        """Return the sources that the copy can have had: it stays a copy of its source."""
+        return {_stamped(each, self.place.kind)[1] for each in self.copies() if is_managed(each, JOB)}
+
+    def wanted(self) -> Iterator[Wanted]:
+        """Yield what rules can have required, except of a source that another one of the same rule shadowed."""
+        spaces, kept = self.namespaces(), self.kept()
+        first = {each.rule: each.source for each in self.always()}
+        for rule_key, rules, source_key, sources in self.pairs():
+            for rule, source, namespace in itertools.product(rules, sources, spaces):
+                content = wants(rule, source, namespace, self.place)
+                if rule is None or content is None:
+                    continue
+                is_shadowed = _rank(rule, first.get(rule_key, source_key)) < _rank(rule, source_key)
+                if not is_shadowed or source_key in kept:
+                    yield Wanted(rule_key, source_key, content)
+
+    def always(self) -> list[Wanted]:
+        """Return what was required all the time: of each rule, the copy of the first source."""
         spaces = self.namespaces()
+        first: dict[Key, tuple[int, Wanted]] = {}
         for rule_key, rules, source_key, sources in self.pairs():
             found = [wants(*each, self.place) for each in itertools.product(rules, sources, spaces)]
             if found and all(each is not None for each in found):
-                yield Wanted(rule_key, source_key, found[-1] or {})
+                one = _rank(rules[-1] or {}, source_key), Wanted(rule_key, source_key, found[-1] or {})
+                first[rule_key] = min(first.get(rule_key, one), one, key=lambda each: each[0])
+        return [wanted for _, wanted in first.values()]
 
 
 def _spaces(rule: Object) -> list[str]:
@@ -266,16 +291,28 @@ def written(observed: Observed, write: Write) -> Iterator[str]:
     about = f"{write.verb} of {shown(write.key)} by {write.pod}"
     window = Window(observed.history, write.key, window_start(observed, write), write.revision)
     content = content_of(write.after, write.key.kind)
-    allowed = list(window.contents())
+    allowed = [each.content for each in window.wanted()]
     if not allowed:
         yield f"{about}: no rule required it at any time of the run"
     elif content not in allowed:
         yield f"{about}: its content is not that of its source at any time of the run, but {_summary(content, allowed)}"
-    claiming = sorted({shown(each.source) for each in window.always()})
-    if len(claiming) > 1:
-        yield f"{about}: {' and '.join(claiming)} claimed it during the whole run"
+    claiming = {each.source for each in window.always()}
+    if len(claiming) > 1 and not claiming & window.kept():
+        yield f"{about}: {' and '.join(sorted(map(shown, claiming)))} claimed it during the whole run"
+    yield from _moved(observed, write, window)
     if write.before and _compared(write.before, write.key.kind) == _compared(write.after, write.key.kind):
         yield f"{about}: it changed nothing"
+
+
+def _moved(observed: Observed, write: Write, window: Window) -> Iterator[str]:
+    """Yield that a copy became one of a source in another namespace, although its rule named that of the old one."""
+    rule_key, before = _stamped(write.before, write.key.kind)
+    _, after = _stamped(write.after, write.key.kind)
+    if not before.name or before.namespace == after.namespace or _is_lifted(observed, write.pod):
+        return
+    rules = possible(observed.history, rule_key, window.start, write.revision)
+    if all(rule and before.namespace in _spaces(rule) for rule in rules):
+        yield f"{write.verb} of {shown(write.key)} by {write.pod}: it was a copy of {shown(before)}"
 
 
 def _summary(content: Object, allowed: list[Object]) -> str:
@@ -294,8 +331,8 @@ def deleted(observed: Observed, write: Write) -> Iterator[str]:
     if write.verb != "delete" or write.before is None:
         return
     window = Window(observed.history, write.key, window_start(observed, write), write.revision)
-    if required := next(window.always(), None):
-        contents = [required.content, *window.contents()]
+    if required := next(iter(window.always()), None):
+        contents = [required.content, *(each.content for each in window.wanted())]
         if not any(_needs_recreation(write.before, content, write.key.kind) for content in contents):
             yield (
                 f"delete of {shown(write.key)} by {write.pod}: {shown(required.rule)} required a copy of "
@@ -341,7 +378,10 @@ class Brake:
         self._stopped = [run for run in stopped if not is_known(observed, run)]
         for run in stopped:
             if is_known(observed, run) and not _has_reason(observed, run):
-                yield f"{run.pod} ended with 4, and there was neither a mistaken rule nor {BRAKE + 1} copies to delete"
+                yield (
+                    f"{run.pod} ended with 4, and there was no mistaken rule, no copy that would move to another "
+                    f"namespace, and not {BRAKE + 1} copies to delete"
+                )
 
     def _count(self, observed: Observed, write: Write) -> Iterator[str]:
         group = write.pod, write.key.kind
@@ -364,7 +404,7 @@ class Brake:
 def _is_recreated(observed: Observed, write: Write) -> bool:
     """Whether a copy can only change by a deletion: a run deletes several of these before it creates them."""
     window = Window(observed.history, write.key, window_start(observed, write), write.revision)
-    return any(_needs_recreation(write.before or {}, content, write.key.kind) for content in window.contents())
+    return any(_needs_recreation(write.before or {}, each.content, write.key.kind) for each in window.wanted())
 
 
 def _is_lifted(observed: Observed, pod: str) -> bool:
@@ -378,9 +418,11 @@ def _has_reason(observed: Observed, run: Run) -> bool:
     doubtful: Counter[str] = Counter()
     for kind in COPIED:
         for key in observed.history.keys(kind):
-            states = possible(observed.history, key, start, revision)
-            if any(is_managed(each, JOB) for each in states):
-                doubtful[kind] += not any(Window(observed.history, key, start, revision).always())
+            window = Window(observed.history, key, start, revision)
+            if any(is_managed(each, JOB) for each in window.copies()):
+                doubtful[kind] += not window.always()
+                if any(_is_held(window, copy, each) for copy in window.copies() for each in window.wanted()):
+                    return True
     if any(number > BRAKE for number in doubtful.values()):
         return True
     return any(doubtful.values()) and any(
@@ -388,17 +430,32 @@ def _has_reason(observed: Observed, run: Run) -> bool:
     )
 
 
+def _is_held(window: Window, copy: Object | None, wanted: Wanted) -> bool:
+    """Whether a copy does not become one of this source by itself: its rule may name the namespace of another one."""
+    rule_key, source = _stamped(copy, window.place.kind)
+    if not is_managed(copy, JOB) or source.namespace == wanted.source.namespace:
+        return False
+    rules = possible(window.history, rule_key, window.start, window.revision)
+    return any(rule and source.namespace in _spaces(rule) for rule in rules)
+
+
 def _may_be_mistaken(observed: Observed, key: Key, start: float, revision: int) -> bool:
-    """Whether a rule named a namespace that does not exist, or has not selected anything since it was edited."""
+    """Whether a rule may be mistaken.
+
+    It named a namespace that does not exist, or that was recreated, or has not selected anything since it was edited.
+    """
     history = observed.history
     for rule in possible(history, key, start, revision):
         if rule is None:
             continue
+        status = rule.get("status", {})
+        uids = {each["name"]: each["uid"] for each in status.get("sourceNamespaces", [])}
         for name in _spaces(rule):
             states = possible(history, Key("Namespace", "", name), start, revision)
-            if any(is_terminating(each) for each in states):
+            existing = [each for each in states if each and not is_terminating(each)]
+            recorded = uids.get(name)
+            if len(existing) < len(states) or (recorded and any(_uid(each) != recorded for each in existing)):
                 return True
-        status = rule.get("status", {})
         if status.get("selectedGeneration") != rule["metadata"]["generation"]:
             return True
     return False
@@ -437,13 +494,17 @@ def _stamped(copy: Object | None, kind: str) -> tuple[Key, Key]:
 def _may_stay(observed: Observed, place: Key, wanted: list[Wanted], since: float) -> bool:
     """Whether a copy of another source may stay one, as docs/sync-copies.md describes it under "Decisions".
 
-    A rule may have selected that source since then, and claims the place or refuses the source; or the rule that the
-    copy is stamped with may be mistaken.
+    The source may be in another namespace of the rule; a rule may have selected that source since then, and claims the
+    place or refuses the source; or the rule that the copy is stamped with may be mistaken.
     """
-    rule_key, source_key = _stamped(latest(observed.history, place), place.kind)
+    copy = latest(observed.history, place)
+    rule_key, source_key = _stamped(copy, place.kind)
     if not source_key.name or source_key == wanted[0].source:
         return False
-    for _, rules, key, sources in Window(observed.history, place, since - MARGIN_SECONDS, NO_REVISION).pairs():
+    window = Window(observed.history, place, since - MARGIN_SECONDS, NO_REVISION)
+    if _is_held(window, copy, wanted[0]):
+        return True
+    for _, rules, key, sources in window.pairs():
         states = itertools.product(rules, sources) if key == source_key else ()
         if any(rule and source and selects(rule, source) for rule, source in states):
             return True
@@ -514,7 +575,7 @@ class Settled:
             copy, expected = latest(history, place), required_stamp(history, first)
             if wrong := sorted(key for key in STAMP if stamp_of(copy).get(key) != expected[key]):
                 yield f"{shown(place)} has another {' and '.join(wrong)} than {shown(first.rule)} requires"
-            uid = str(((latest(history, first.source) or {}).get("metadata") or {}).get("uid"))
+            uid = _uid(latest(history, first.source))
             of = uid, json.dumps(first.content, sort_keys=True)
             found = annotations_of(copy).get(FINGERPRINT, "")
             if not HMAC_SHA256.search(found):
@@ -523,6 +584,10 @@ class Settled:
                 yield f"{shown(place)} has the {FINGERPRINT} of another content or an earlier source"
             elif fingerprints.setdefault(of, found) != found:
                 yield f"{shown(place)} has another {FINGERPRINT} than an equal copy of {shown(first.source)}"
+
+
+def _uid(obj: Object | None) -> str:
+    return str(((obj or {}).get("metadata") or {}).get("uid"))
 
 
 def _not_ready(history: History, rules: Iterable[Key]) -> Iterator[str]:

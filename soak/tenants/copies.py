@@ -349,6 +349,7 @@ class Copies:
             "fill-quota": self._fill_quota,
             "typo-in-rule": self._mistake,
             "claim-a-name": self._claim,
+            "shadow-a-name": self._shadow,
             "delete-source-namespace": self._delete_source_namespace,
         }
 
@@ -399,10 +400,23 @@ class Copies:
             self._api.patch(chosen, {"spec": right})
 
     def _claim(self) -> None:
-        """Create a second source with the name of another one: no copy is written for either."""
-        claiming = configmap("source-2", "settings", labels=SHARED, data={"claimed": "true"})
-        self._api.put(claiming)
-        self._begin("claim", "source-2/settings", lambda: self._delete_if_there(claiming))
+        """Create a rule and a source with the name of another source: no new copy of either is created."""
+        claiming = configmap("source-2", "settings", labels={}, data={"claimed": "true"})
+        of_source = by_name("claim", "source-2", "team-*", names=["settings"])
+        for each in (claiming, of_source):
+            self._api.put(each)
+
+        def undo() -> None:
+            for each in (of_source, claiming):
+                self._delete_if_there(each)
+
+        self._begin("claim", "source-2/settings", undo)
+
+    def _shadow(self) -> None:
+        """Create a source with the name of another one in a later namespace of the rule: the first one is copied."""
+        later = configmap("source-2", "settings", labels=SHARED, data={"claimed": "true"})
+        self._api.put(later)
+        self._begin("shadow", "source-2/settings", lambda: self._delete_if_there(later))
 
     def _delete_source_namespace(self) -> None:
         name = self._random.choice(SOURCES)

@@ -30,6 +30,7 @@ ANNOTATIONS = {
     "kubechores.dev/orphans": "Delete",
     "kubechores.dev/fingerprint": f"v1:{'a' * 64}",
 }
+TEAMS = {"include": ["team-*"]}
 ELSEWHERE = {"kubechores.dev/source": "elsewhere/other"}
 
 
@@ -138,15 +139,27 @@ def test_a_write_that_changes_nothing_is_reported(story: Story) -> None:
     assert "it changed nothing" in violation
 
 
+def shadow(story: Story, seconds: float) -> None:
+    """Create a source of the same name in a later namespace of the rule, or in one of another rule."""
+    later = source(data={"later": "true"})
+    later["metadata"]["namespace"] = "source-2"
+    story.past.add(-90, Key("Namespace", "", "source-2"), namespace("source-2"))
+    story.past.add(-90, RULE, rule(namespaces=["source-1", "source-2"], targets=TEAMS))
+    story.past.add(seconds, SOURCE._replace(namespace="source-2"), later)
+
+
 def claim(story: Story, seconds: float) -> None:
-    """Let another source claim the name from a time on."""
-    story.past.add(-90, RULE, rule(namespaces=["source-1", "source-2"]))
-    claiming = source(data={"claimed": "true"})
-    claiming["metadata"]["namespace"] = "source-2"
-    story.past.add(seconds, SOURCE._replace(namespace="source-2"), claiming)
+    """Let a source of another rule claim the name from a time on."""
+    shadow(story, seconds)
+    story.past.add(-90, RULE, rule(targets=TEAMS))
+    story.past.add(-90, RULE._replace(name="other"), rule(namespaces=["source-2"], targets=TEAMS))
 
 
-def test_no_copy_is_written_that_two_sources_claim(story: Story) -> None:
+def of_later() -> Object:
+    return copied(data={"later": "true"}, annotations={"kubechores.dev/source": "source-2/settings"})
+
+
+def test_no_copy_is_created_that_sources_of_two_rules_claim(story: Story) -> None:
     claim(story, -80)
     story.write(story.run(0), 2, COPY, copied())
 
@@ -161,6 +174,50 @@ def test_a_claim_during_the_run_may_be_unknown(story: Story) -> None:
     story.write(story.run(0), 2, COPY, copied())
 
     assert found(story) == []
+
+
+def test_a_copy_that_exists_follows_its_source_although_another_rule_claims_it(story: Story) -> None:
+    claim(story, -80)
+    add_copy(story, copied(data={"a": "0"}))
+    story.write(story.run(0), 2, COPY, copied())
+
+    assert found(story) == []
+
+
+def test_of_the_sources_of_a_rule_the_first_is_copied(story: Story) -> None:
+    shadow(story, -80)
+    story.write(story.run(0), 2, COPY, copied())
+    assert found(story, settled=True) == []
+
+    story.past.add(3, COPY, None)
+    story.write(story.run(4), 5, COPY, of_later())
+    assert any("differs in data" in each for each in found(story))
+
+
+def test_a_copy_of_a_shadowed_source_follows_it(story: Story) -> None:
+    shadow(story, -80)
+    add_copy(story, of_later())
+    changed = source(data={"later": "more"})
+    changed["metadata"]["namespace"] = "source-2"
+    story.past.add(-40, SOURCE._replace(namespace="source-2"), changed)
+    story.write(story.run(0), 2, COPY, {**of_later(), "data": {"later": "more"}})
+    story.past.add(60, Key("Pod", "kube-chores", "any"), {"metadata": {}})
+    story.run(60)
+    story.run(120, 4)
+
+    assert found(story) == []
+
+
+def test_a_copy_does_not_become_one_of_another_namespace_by_itself(story: Story) -> None:
+    shadow(story, -80)
+    add_copy(story, of_later())
+    story.past.add(-40, SOURCE._replace(namespace="source-2"), None)
+    run = story.run(0)
+    story.write(run, 2, COPY, copied())
+
+    assert found(story) == [
+        f"patch of configmap/settings in team-1 by {run.pod}: it was a copy of configmap/settings in source-2"
+    ]
 
 
 # deletions
@@ -267,7 +324,10 @@ def test_a_run_that_is_stopped_by_the_brake_has_a_reason(story: Story) -> None:
     add_copy(story)
     run = story.run(0, 4)
 
-    assert found(story) == [f"{run.pod} ended with 4, and there was neither a mistaken rule nor 11 copies to delete"]
+    assert found(story) == [
+        f"{run.pod} ended with 4, and there was no mistaken rule, no copy that would move to another namespace, "
+        "and not 11 copies to delete"
+    ]
 
 
 def test_a_mistaken_rule_is_a_reason(story: Story) -> None:
@@ -277,6 +337,20 @@ def test_a_mistaken_rule_is_a_reason(story: Story) -> None:
     story.run(0, 4)
 
     assert found(story) == []
+
+
+@pytest.mark.parametrize(("uid", "number"), [("1", 1), ("2", 0)])
+def test_a_source_namespace_that_was_recreated_is_a_reason(story: Story, uid: str, number: int) -> None:
+    add_copy(story)
+    recorded = rule()
+    recorded["status"]["sourceNamespaces"] = [{"name": "source-1", "uid": "1"}]
+    story.past.add(-40, RULE, recorded)
+    story.past.add(-40, SOURCES, namespace("source-1", uid=uid))
+    story.past.add(-40, SOURCE, None)
+    story.past.add(-1, Key("Pod", "kube-chores", "any"), {"metadata": {}})
+    story.run(0, 4)
+
+    assert len(found(story)) == number
 
 
 # what must be
