@@ -571,8 +571,8 @@ SERVERS: dict[str, Callable[[Registries], contextlib.AbstractContextManager[str]
 def test_the_status_is_the_same_for_every_upstream_that_is_not_a_registry(
     api: Api, probe: Run, mirrors: Mirrors, registries: Registries, no_pauses: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(web, "CONNECT_SECONDS", 0.3)
-    monkeypatch.setattr(web, "READ_SECONDS", 0.3)
+    monkeypatch.setattr(web, "CONNECT_SECONDS", 1.0)
+    monkeypatch.setattr(web, "READ_SECONDS", 1.0)
     mirror = mirrors.healthy(upstream="localhost:2")
     observed: dict[str, tuple[str, ...]] = {}
     for place, at in SERVERS.items():

@@ -228,7 +228,7 @@ def test_all_probes_share_one_time_limit_and_an_upstream_not_probed_is_not_down(
 def test_a_probe_without_enough_time_reports_only_success(
     api: Api, probe: Run, mirrors: Mirrors, registries: Registries, silent: Silent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pages, "_PROBES_SECONDS", 1.0)
+    monkeypatch.setattr(pages, "_PROBES_SECONDS", 3.0)
     monkeypatch.setattr(web, "TOTAL_SECONDS", 4.0)
     name = mirrors.healthy("silent", silent().host).registry_mirror.name
     good = mirrors.healthy("good", registries.upstream).registry_mirror.name

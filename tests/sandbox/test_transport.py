@@ -261,7 +261,7 @@ def test_requests_with_a_rate_limit_start_no_sooner(connected: Connect, begun: l
 def test_a_rate_limit_is_reached_while_answers_are_slow(
     sandbox: Sandbox, connected: Connect, begun: list[float]
 ) -> None:
-    sandbox.inject(Fault("GET", kind="delay", seconds=0.7, times=None))
+    sandbox.inject(Fault("GET", kind="delay", seconds=2, times=None))
 
     answers = connected().stream([GET] * IN_FLIGHT, per_second=200)
     next(answers)
