@@ -273,10 +273,15 @@ def _controller_manager_flags(folder: Path) -> list[str]:
 
 
 def free_port() -> int:
-    """Return a free port of the loopback interface."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
+    """Return a free port of the loopback interface.
+
+    It is below those that systems give to connections: one of these may get the port before the server listens.
+    """
+    while True:
+        port = 20_000 + secrets.randbelow(10_000)
+        with socket.socket() as free, contextlib.suppress(OSError):
+            free.bind(("127.0.0.1", port))
+            return port
 
 
 def _status(plane: ControlPlane, path: str) -> int | None:
