@@ -27,6 +27,7 @@ import yaml
 from tests.processes import Processes, processes
 
 ROOT = Path(__file__).parent.parent
+_CHOSEN: list[socket.socket] = []
 FILL_SECONDS = 300.0  # until kube-apiserver has read hundreds of thousands of objects
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl")
 # Users by name, each with its group. Each has a token and a NAME.kubeconfig; the file's name omits `system:`.
@@ -273,15 +274,20 @@ def _controller_manager_flags(folder: Path) -> list[str]:
 
 
 def free_port() -> int:
-    """Return a free port of the loopback interface.
+    """Return a free port of the loopback interface, which no other process of tests chooses until this one ends.
 
-    It is below those that systems give to connections: one of these may get the port before the server listens.
+    It is below those that systems give to connections: one of these may get the port before the server listens. A UDP
+    socket of the same number keeps it from the other processes.
     """
     while True:
         port = 20_000 + secrets.randbelow(10_000)
+        chosen = socket.socket(type=socket.SOCK_DGRAM)
         with socket.socket() as free, contextlib.suppress(OSError):
+            chosen.bind(("127.0.0.1", port))
             free.bind(("127.0.0.1", port))
+            _CHOSEN.append(chosen)
             return port
+        chosen.close()
 
 
 def _status(plane: ControlPlane, path: str) -> int | None:
