@@ -238,6 +238,7 @@ def test_each_workload_has_how_it_opted_in_and_what_the_next_run_does(api: Api, 
     api.patch(
         workload(shop, "web", "StatefulSet"), {"spec": {"updateStrategy": {"type": "OnDelete", "rollingUpdate": None}}}
     )
+    settle(api, workload(shop, "web", "StatefulSet"))
 
     def found(*arguments: str) -> dict[tuple[str, str], tuple[str, str]]:
         ran = explain_roll(shop, *arguments)

@@ -110,4 +110,6 @@ def test_the_deferred_rolls_by_reason(api: Api, roll: Run, sent: Callable[..., M
 
     assert {reason for reason, number in deferred.items() if number} == {("max-rolls",)}
     assert set(rolled("deferred_rolls").values()) == {0}
+    if api.kind == "sandbox":  # no controller observes the roll
+        assert sent(roll)("incomplete_rolls") == {("rollout-incomplete",): 1, ("rollout-stuck",): 0}
     assert rolled("writes")["restarted", "done"] == 1

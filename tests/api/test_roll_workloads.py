@@ -74,6 +74,12 @@ def reason(ran: Ran, code: str = "deferred") -> str:
     return str(found["reason"])
 
 
+def remedy_of(ran: Ran, code: str = "rollout-stuck") -> str:
+    """Return the remedy of the only finding with this code."""
+    (found,) = [each for each in ran.results if each["code"] == code]
+    return str(found["remedy"])
+
+
 def test_the_first_run_rolls_nothing_and_a_change_rolls_once(api: Api, roll: Run) -> None:
     """Workloads of one name and of each kind."""
     space = api.namespace("shop")
@@ -339,10 +345,117 @@ def test_the_stuck_pod_of_a_stateful_set_is_named_until_it_is_deleted(api: Api, 
     make_stuck(api, made)
     api.mark()
     ran = roll()
-    assert (ran.exit_code, ran.summary, api.writes()) == (0, {"rollout-stuck": 1}, [])
-    assert reason(ran, "rollout-stuck").endswith(remedy)
+    assert (ran.exit_code, ran.summary) == (0, {"rollout-stuck": 1})
+    assert remedy_of(ran) == remedy
+    assert [each.path.split("/")[-1] for each in api.writes()] == ["events"]
     assert roll("--check").exit_code == 3
-    assert roll("--settle", "3600").summary == {"unchanged": 1}, "the controller may be replacing the pod"
+    recent = roll("--settle", "3600", "--check", "-v")
+    assert (recent.exit_code, reason(recent, "rollout-stuck")) == (0, "a rollout is not complete, 0 of 1 pods are new")
+
+
+def start_all(api: Api, made: Object) -> None:
+    """Start the pods of a Deployment that has 2, and wait until they are available."""
+    if api.kind == "sandbox":
+        found = {"replicas": 2, "updatedReplicas": 2, "availableReplicas": 2}
+        set_status(api, made, {**found, "conditions": [progressing("NewReplicaSetAvailable")]})
+    else:
+        wait_for(lambda: len(pods_of(api, made)) == 2, "two pods")
+        for each in pods_of(api, made):
+            start(api, made["metadata"]["namespace"], each)
+    wait_for(lambda: api.read(made)["status"].get("availableReplicas") == 2, "two available pods")
+
+
+def pods_of(api: Api, made: Object) -> list[str]:
+    return [each["metadata"]["name"] for each in api.items("v1", "Pod", made["metadata"]["namespace"])]
+
+
+def progressing(why: str) -> Object:
+    return {"type": "Progressing", "status": "True", "reason": why, "message": "as a controller writes it"}
+
+
+def begin(api: Api, made: Object, new: int, *conditions: Object) -> None:
+    """Wait until the rollout of a Deployment with 2 available pods began; on the embedded server, write its status."""
+    if api.kind == "sandbox":
+        counts = {"replicas": 2 + new, "updatedReplicas": new, "availableReplicas": 2, "unavailableReplicas": new}
+        set_status(api, made, {**counts, "conditions": [progressing("ReplicaSetUpdated"), *conditions]})
+    expected = {each["type"] for each in conditions}
+
+    def has_begun() -> bool:
+        found = api.read(made)
+        status = found["status"]
+        observed = status["observedGeneration"] == found["metadata"]["generation"]
+        types = {each["type"] for each in status["conditions"]}
+        return bool(observed and status.get("updatedReplicas", 0) == new and expected <= types)
+
+    wait_for(has_begun, "the rollout to begin")
+
+
+QUOTA = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "small"}, "spec": {"hard": {"pods": "2"}}}
+EXCEEDED = {
+    "type": "ReplicaFailure",
+    "status": "True",
+    "reason": "FailedCreate",
+    "message": 'pods "web-1" is forbidden: exceeded quota: small',
+}
+
+
+@pytest.mark.parametrize(
+    ("full", "code", "new"), [(True, "rollout-stuck", 0), (False, "rollout-incomplete", 1)], ids=["quota", "not-ready"]
+)
+def test_a_roll_that_does_not_complete_is_reported(api: Api, roll: Run, full: bool, code: str, new: int) -> None:
+    """With maxUnavailable 0: a quota allows no new pod, or the new pod is never ready."""
+    space, source, made = web_with_baseline(api, roll)
+    api.patch(made, {"spec": {"replicas": 2}})
+    start_all(api, made)
+    if full:
+        quota = api.create({**QUOTA, "metadata": {"name": "small", "namespace": space}})
+        wait_for(lambda: api.kind == "sandbox" or api.read(quota).get("status"), "the quota to be observed")
+    changed(api, source)
+    assert roll().summary == {"restarted": 1}
+    begin(api, made, new, *([EXCEEDED] if full else []))
+
+    ran = roll()
+
+    state = f"{new} of 2 pods are new"
+    why = reason(ran, code)
+    assert (ran.exit_code, ran.summary) == (0, {code: 1})
+    assert why.startswith(f"a rollout is not complete, {state}")
+    assert ("FailedCreate: pods" in why and "exceeded quota: small" in why) == full
+    assert remedy_of(ran, code) == f"see kubectl get events -n {space} --field-selector type=Warning"
+    (row,) = roll("--explain", f"{space}/web").report["rows"]
+    assert (row["code"], state in row["reason"]) == (code, True)
+    assert roll("--check").exit_code == 3
+    kind = "RolloutStuck" if full else "RolloutIncomplete"
+    (event,) = [each for each in api.events() if each["reason"] == kind]
+    assert (event["type"], event["involvedObject"]["name"], state in event["message"]) == ("Warning", "web", True)
+
+
+def test_the_rollout_of_another_client_is_not_reported(api: Api, roll: Run) -> None:
+    """A user changes the image after a roll is complete."""
+    _, source, made = web_with_baseline(api, roll)
+    changed(api, source)
+    roll()
+    settle(api, made)
+    (container,) = api.read(made)["spec"]["template"]["spec"]["containers"]
+    template = {"spec": {"containers": [{**container, "image": "example.com/app:2"}]}}
+    api.patch(made, {"spec": {"replicas": 1, "template": template}})
+    make_stuck(api, made)
+
+    assert roll().summary == {"unchanged": 1}
+
+    (row,) = roll("--explain", made["metadata"]["namespace"]).report["rows"]
+    assert row["reason"].startswith("its config is unchanged; a rollout is not complete, 0 of 1 ")
+
+
+@pytest.mark.parametrize("api", ["sandbox"], indirect=True)  # the real one runs controllers
+def test_a_controller_that_does_not_run_is_reported(api: Api, roll: Run) -> None:
+    _, source, _ = web_with_baseline(api, roll)
+    changed(api, source)
+    assert roll().summary == {"restarted": 1}
+
+    why = reason(roll(), "rollout-incomplete")
+
+    assert why == "a rollout is not complete, its controller has not observed the latest change yet"
 
 
 def pods(api: Api, made: Object, counts: tuple[int, int, int]) -> None:
@@ -392,7 +505,7 @@ def test_a_pod_that_may_be_of_the_newest_template_is_not_named(api: Api, roll: R
     changed(api, source, a="good")
     assert roll().summary == {"restarted": 1}
     pods(api, made, (1, 0, 2))
-    assert reason(roll(), "rollout-stuck").endswith(f"run kubectl delete pod web-1 -n {space}")
+    assert remedy_of(roll()).endswith(f"run kubectl delete pod web-1 -n {space}")
 
     if api.kind == "real":
         api.delete({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web-1", "namespace": space}})
@@ -400,7 +513,7 @@ def test_a_pod_that_may_be_of_the_newest_template_is_not_named(api: Api, roll: R
     found = api.read(made)
     older = f"statefulset.kubernetes.io/pod-name,controller-revision-hash!={found['status']['updateRevision']}"
 
-    why = reason(roll(), "rollout-stuck")
+    why = remedy_of(roll())
 
     assert why.endswith(f"no roll replaces it; find it with kubectl get pods -n {space} -l {older}, then delete it")
     assert "if pod web-N is of an older template and does not become ready" in why
@@ -547,6 +660,8 @@ def test_namespaces_take_turns(api: Api, roll: Run) -> None:
 
     assert roll("--max-rolls", "2").summary == {"restarted": 2, "deferred": 4}
     assert [rolled(api, made[space]) for space in spaces] == [[True, False, False], [True, False, False]]
+    for each in (found for space in spaces for found in made[space] if rolled(api, [found]) == [True]):
+        settle(api, each)
     assert roll("--max-rolls", "3", "--dry-run").summary == {"restarted": 3, "deferred": 1, "unchanged": 2}
     none = roll("--max-rolls", "0")
     assert none.summary == {"deferred": 4, "unchanged": 2}

@@ -65,6 +65,10 @@ def job(
     return run
 
 
+def volume(name: str) -> Object:
+    return {"volumes": [{"name": "config", "configMap": {"name": name}}]}
+
+
 class World:
     """Objects of each job that are as desired, except for rates that are six days old, and a job without a right."""
 
@@ -82,8 +86,9 @@ class World:
         self.mirror: Mirror = mirrors.healthy("hub", registries.upstream)
         self.config = api.create(configmap(home, "app", labels={}))
         self.home = home
-        pod: Object = {"volumes": [{"name": "config", "configMap": {"name": "app"}}]}
-        settle(api, api.create(workload(home, pod=pod)))
+        settle(api, api.create(workload(home, pod=volume("app"))))
+        self.slow = api.create(workload(home, "slow", replicas=1, pod=volume("slow")))
+        self.slow_config = api.create(configmap(home, "slow", labels={}))
         set_key(api)
         self.rights = api.call("GET", FARM_RIGHTS)
         api.call("DELETE", FARM_RIGHTS)
@@ -102,6 +107,7 @@ class World:
             "RateNotReady": ({"rate": f"{self.team}/xts"}, "Unavailable"),
             "RateTooOld": ({"rate": f"{self.team}/usd"}, str(ago(6))),
             "RollsDeferred": ({"reason": "missing-source"}, "configmap/app does not exist; create it"),
+            "RollsIncomplete": ({"reason": "rollout-incomplete"}, "0 of 1 new pods are available"),
         }
 
     def damage(self) -> None:
@@ -113,6 +119,7 @@ class World:
         self.api.create(self.unknown)
         self.api.delete(self.mirror.stateful_set.document())
         self.api.delete(self.config)
+        self.api.patch(self.slow_config, {"data": {"a": "bad"}})
 
     def repair(self) -> None:
         """Repair it, as a person on call does."""
@@ -123,6 +130,7 @@ class World:
         self.mirrors.apply(self.mirror.stateful_set.document())
         self.mirrors.settle(self.mirror)
         self.api.create(configmap(self.home, "app", labels={}, data={"a": "2"}))
+        self.api.patch(self.slow, {"spec": {"replicas": 0}})
         kept = {key: self.rights[key] for key in ("apiVersion", "kind", "roleRef", "subjects")}
         self.api.put({**kept, "metadata": {key: self.rights["metadata"][key] for key in ("name", "labels")}})
 
@@ -162,6 +170,7 @@ def test_each_alert_fires_when_something_breaks_and_resolves_when_it_is_repaired
     wait_until(False, "ChoresNotReporting")
 
     world.damage()
+    job("roll-workloads")
     assert {name: job(name) for name in JOBS} == {**dict.fromkeys(JOBS, 0), "farm-pods": 2, "sync-copies": 4}
     for name, (labels, cause) in world.causes().items():
         alert = wait_until(True, name, **labels)

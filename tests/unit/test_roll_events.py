@@ -8,7 +8,7 @@ from jobs.core.roll_workloads.deferrals import DeferralCode
 from jobs.core.roll_workloads.observed import Observed, Settings
 from jobs.core.roll_workloads.references import Reference
 from jobs.core.roll_workloads.sources import Source
-from jobs.core.roll_workloads.status import MOST_DEFERRED, status_updates
+from jobs.core.roll_workloads.status import MOST_REPORTED, status_updates
 from jobs.core.roll_workloads.workloads import Workload
 from jobs.kit.values.conditions import StatusUpdate
 from jobs.kit.values.model import Finding, ObjectKey, Outcome, Plan, Result, Severity
@@ -22,7 +22,7 @@ Deferred = tuple[str, str, str]  # namespace, name, code
 
 def workload(namespace: str, name: str, uid: str = "") -> Workload:
     key = ObjectKey("Deployment", name, namespace)
-    unset = ("1", "", "", (REFERENCE,), None, "", False, "", False, "", False)
+    unset = ("1", 1, "", "", (REFERENCE,), None, "", "", False, False, "", False, "", False)
     return Workload(key, uid or f"uid of {namespace}/{name}", *unset)
 
 
@@ -74,20 +74,20 @@ def test_a_namespace_with_many_workloads_hides_no_other_one(other: str) -> None:
 
     reported = [each.key.namespace for each in updates(*many, *few)]
 
-    assert len(reported) == MOST_DEFERRED
+    assert len(reported) == MOST_REPORTED
     assert {each for each in reported if each != "aaa"} == ({each[0] for each in few} if other == PAUSED else set())
 
 
 def test_rolls_over_the_limit_come_last() -> None:
-    many = [(f"shop-{number}", "web", MAX_ROLLS) for number in range(MOST_DEFERRED)]
+    many = [(f"shop-{number}", "web", MAX_ROLLS) for number in range(MOST_REPORTED)]
 
     reported = [each.key.name for each in updates(*many, ("shop-0", "paused", PAUSED), ("shop-0", "also", PAUSED))]
 
-    assert (len(reported), set(reported[:2])) == (MOST_DEFERRED, {"paused", "also"})
+    assert (len(reported), set(reported[:2])) == (MOST_REPORTED, {"paused", "also"})
 
 
 def test_later_runs_report_the_others() -> None:
-    many = [("shop", f"web-{number}", PAUSED) for number in range(2 * MOST_DEFERRED)]
+    many = [("shop", f"web-{number}", PAUSED) for number in range(2 * MOST_REPORTED)]
 
     runs = [{each.key for each in updates(*many, now=NOW + timedelta(minutes=5 * number))} for number in range(12)]
 

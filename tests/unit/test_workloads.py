@@ -58,7 +58,7 @@ REVISIONS: Object = {"currentRevision": "1", "updateRevision": "2"}
         ("StatefulSet", THREE, {**CURRENT, **DONE, **REVISIONS}, "not all new pods are ready"),
         ("StatefulSet", {**THREE, **PARTITION}, {**CURRENT, **REVISIONS, "updatedReplicas": 1}, ""),
         ("StatefulSet", {**THREE, **PARTITION}, {**CURRENT, **REVISIONS}, "0 of 1 pods are new"),
-        ("DaemonSet", {}, {**CURRENT, **SCHEDULED}, ""),
+        ("DaemonSet", {}, {**CURRENT, **SCHEDULED}, "0 of 3 new pods are available"),
         ("DaemonSet", {}, {**CURRENT, **SCHEDULED, "updatedNumberScheduled": 1}, "1 of 3 pods are new"),
         ("DaemonSet", {}, {**CURRENT, **SCHEDULED, "numberAvailable": 1}, ""),
     ],
@@ -136,18 +136,62 @@ def test_a_rollout_is_stuck_by_pods_that_are_not_available(
         (THREE, {"currentReplicas": 1, "updatedReplicas": 0, "availableReplicas": 2}, "web-1", True),
         (THREE, {"currentReplicas": 3, "updatedReplicas": 0, "availableReplicas": 2}, "web-N", False),
         (THREE, {"currentReplicas": 2, "updatedReplicas": 1, "availableReplicas": 3}, "", False),
-        (THREE, {"replicas": 2, "currentReplicas": 2, "availableReplicas": 1}, "web-1", True),
-        (ONE, {"replicas": 1, "currentReplicas": 1}, "web-0", True),
+        (THREE, {"replicas": 2, "currentReplicas": 2, "availableReplicas": 1}, "web-1", False),
+        (ONE, {"replicas": 1, "currentReplicas": 1}, "web-0", False),
         (ONE, {"replicas": 1, "updatedReplicas": 1}, "web-0", False),
-        (ONE, {"replicas": 0}, "", True),
-        ({**ONE, "ordinals": {"start": 5}}, {"replicas": 1, "currentReplicas": 1}, "web-5", True),
-        ({**ONE, "podManagementPolicy": "Parallel"}, {"replicas": 1, "currentReplicas": 1}, "", True),
+        (ONE, {"replicas": 0}, "", False),
+        ({**ONE, "ordinals": {"start": 5}}, {"replicas": 1, "currentReplicas": 1}, "web-5", False),
+        ({**ONE, "podManagementPolicy": "Parallel"}, {"replicas": 1, "currentReplicas": 1}, "", False),
     ],
 )
 def test_the_stuck_pod_of_a_stateful_set_is_named(spec: Object, status: Object, pod: str, is_outdated: bool) -> None:
     found = read("StatefulSet", {**OF_THREE, **status}, **spec)
 
     assert (found.stuck_pod, found.is_outdated) == (pod, is_outdated)
+
+
+QUOTA = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "exceeded quota: small"}
+REFUSED = {"conditions": [QUOTA]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "status", "incomplete", "has_failed"),
+    [
+        ("Deployment", THREE, {**CURRENT, **DONE}, "", False),
+        ("Deployment", THREE, {**CURRENT, **DONE, **COMPLETE, "availableReplicas": 2}, "", False),
+        ("Deployment", THREE, {**DONE, "observedGeneration": 0}, "has not observed the latest change yet", False),
+        ("Deployment", THREE, {**CURRENT, **DONE, "updatedReplicas": 1}, "1 of 3 pods are new", False),
+        ("Deployment", THREE, {**CURRENT, **DONE, **REFUSED}, "", False),
+        (
+            "Deployment",
+            THREE,
+            {**CURRENT, **DONE, **REFUSED, "updatedReplicas": 0},
+            "0 of 3 pods are new: FailedCreate: exceeded quota: small",
+            True,
+        ),
+        (
+            "Deployment",
+            THREE,
+            {**CURRENT, **DONE, **FAILED, "updatedReplicas": 1},
+            "1 of 3 pods are new: ProgressDeadlineExceeded",
+            True,
+        ),
+        ("StatefulSet", THREE, {**CURRENT, **DONE, **REVISIONS}, "not all new pods are ready", False),
+        ("DaemonSet", {}, {**CURRENT, **SCHEDULED, "numberAvailable": 2}, "", False),
+    ],
+)
+def test_a_rollout_is_incomplete_with_the_reason_of_its_controller(
+    kind: str, spec: Object, status: Object, incomplete: str, has_failed: bool
+) -> None:
+    found = read(kind, status, **spec)
+
+    assert (found.incomplete.removeprefix("its controller "), found.has_failed) == (incomplete, has_failed)
+
+
+def test_a_long_message_of_a_controller_is_cut() -> None:
+    long = {"conditions": [{**QUOTA, "message": "x" * 10_000}]}
+
+    assert len(read("Deployment", {**CURRENT, **long, "updatedReplicas": 0}, **THREE).incomplete) < 400
 
 
 def test_a_slow_rollout_completes_although_its_config_changes_each_minute() -> None:

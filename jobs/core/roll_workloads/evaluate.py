@@ -19,6 +19,8 @@ from jobs.kit.values.model import Action, Change, Finding, Fix, Need, ObjectKey,
 from jobs.kit.values.resources import SECRETS
 
 _MOST_DOUBLINGS = 6
+ROLLOUT_STUCK = "rollout-stuck"
+ROLLOUT_INCOMPLETE = "rollout-incomplete"
 
 
 def evaluate(key: ObjectKey, observed: Observed, settings: Settings, now: datetime) -> Finding | Sequence[Need] | None:
@@ -69,11 +71,11 @@ def _compare(
     actual = {each.used: fingerprint(each, source) for each, source in readable.items()}
     before = baseline.parse(workload.baseline, workload.uid)
     if before is None or before.key != key_id or before.sources.keys() != actual.keys():
-        rolled_at, early = (before.rolled_at, before.early) if before else (None, 0)
-        return _baseline_recorded(workload, before, baseline.create(workload.uid, actual, key_id, rolled_at, early))
+        last = (before.rolled_at, before.early, before.generation) if before else ()
+        return _baseline_recorded(workload, before, baseline.create(workload.uid, actual, key_id, *last))
     changed = [each for each in readable if each.used in before.changed(actual)]
     if not changed:
-        return _rollout_stuck(workload, before, settings, now)
+        return _rollout(workload, before, settings, now)
     what = f"{', '.join(map(str, changed))} changed"
     if workload.deferral:
         return _deferred(key, workload.deferral, f"{what}, but ")
@@ -82,18 +84,37 @@ def _compare(
     if workload.is_stuck:
         what = f"{what}, and pods are not available{_in_brackets(_delete_pod_remedy(workload))}"
     early = before.early + 1 if workload.is_stuck else 0
-    return _roll(workload, what, before, baseline.create(workload.uid, actual, key_id, now, early))
+    after = baseline.create(workload.uid, actual, key_id, now, early, workload.generation + 1)
+    return _roll(workload, what, before, after)
 
 
-def _rollout_stuck(workload: Workload, before: Baseline, settings: Settings, now: datetime) -> Finding | None:
-    """Return the finding that a pod of a StatefulSet keeps an older template than that of the last roll, or None."""
-    if workload.deferral or not (workload.stuck_pod and workload.is_outdated and workload.progress):
+def _rollout(workload: Workload, before: Baseline, settings: Settings, now: datetime) -> Finding | None:
+    """Return the finding that the last roll is not complete, or None. The rollouts of others are theirs to watch.
+
+    A rollout is of the last roll if nobody changed the spec since. If somebody did, as an autoscaler does, only what
+    waiting does not end is reported.
+    """
+    chosen = workload.deferral and workload.deferral.code is not DeferralCode.ROLLOUT_IN_PROGRESS
+    if chosen or before.rolled_at is None or not workload.incomplete:
         return None
-    if before.rolled_at is None or _is_within(settings.settle, now - before.rolled_at):
+    remedy = _stuck_pod_remedy(workload)
+    is_stuck = workload.has_failed or bool(remedy)
+    if workload.generation != before.generation and not is_stuck:
         return None
-    return _finding(
-        "rollout-stuck", workload.key, f"a rollout is in progress, {workload.progress}: {_stuck_pod_remedy(workload)}"
+    code = ROLLOUT_STUCK if is_stuck else ROLLOUT_INCOMPLETE
+    is_recent = _is_within(settings.settle, now - before.rolled_at)
+    return Finding(
+        code,
+        Severity.INFO if is_recent else Severity.WARNING,
+        workload.key,
+        f"a rollout is not complete, {workload.incomplete}",
+        remedy=remedy or f"see {_warnings(workload.key)}",
     )
+
+
+def _warnings(key: ObjectKey) -> str:
+    """Return the command that prints why pods of any kind of workload are not created, or are not ready."""
+    return f"kubectl get events -n {key.namespace} --field-selector type=Warning"
 
 
 def _stuck_pod_remedy(workload: Workload) -> str:

@@ -76,10 +76,8 @@ def _row(
         return _short_row(each.key, *((mistake.code, mistake.reason) if mistake else _why_not_opted_in(each)))
     finding = next((found for found in findings if mistake is None or found.code != mistake.code), None)
     until = _until(finding, each.key, observed, settings, now) if finding else None
-    code, reason = (
-        (finding.code, _reason(finding, until)) if finding else ("unchanged", "its pods use the current config")
-    )
     workload = observed.workloads.get(each.key)
+    code, reason = (finding.code, _reason(finding, until)) if finding else ("unchanged", _unchanged(workload))
     if not isinstance(workload, Workload):
         return _short_row(each.key, code, reason)
     before = baseline.parse(workload.baseline, workload.uid)
@@ -105,9 +103,17 @@ def _short_row(key: ObjectKey, code: str, reason: str) -> Row:
     return Row((_shown(key), code), reason, _document(key, code, reason))
 
 
+def _unchanged(workload: Workload | ApiError | None) -> str:
+    if isinstance(workload, Workload) and workload.incomplete:
+        return f"its config is unchanged; a rollout is not complete, {workload.incomplete}"
+    return "its pods use the current config"
+
+
 def _reason(finding: Finding, until: datetime | None) -> str:
     if finding.action is Action.ROLL:
         return f"{finding.reason}: the next run restarts it"
+    if finding.remedy:
+        return f"{finding.reason}; {finding.remedy}"
     return f"{finding.reason}; the first run after {_shown_time(until)} restarts it" if until else finding.reason
 
 

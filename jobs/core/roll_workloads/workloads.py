@@ -19,6 +19,7 @@ from jobs.kit.values.resources import DAEMON_SETS, DEPLOYMENTS, STATEFUL_SETS
 _MOST_REFERENCES_BYTES = 16 << 10
 _MOST_BASELINE_BYTES = 64 << 10
 _LONGEST_ROLL_ID = 64
+_LONGEST_FAILURE = 300
 _REFERENCE_BYTES = 200
 _FAILED = "ProgressDeadlineExceeded"
 
@@ -28,20 +29,24 @@ KINDS = (DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS)
 class Workload(Struct, frozen=True):
     """A workload that opted in. `roll_id` is the annotation of its pod template.
 
-    `deferral` is why it cannot be rolled now, or None. `progress` is the state of a rollout in progress, or empty.
+    `deferral` is why it cannot be rolled now, or None. `incomplete` is the state of a rollout that is not complete, or
+    empty; `progress` is the same, but empty if its deadline is over. `has_failed`: the controller reports a failure.
     `is_stuck`: the rollout may never complete, or no pod is available. `stuck_pod` is the pod of a StatefulSet that its
-    controller does not replace after a change of the template; `is_outdated`: such a pod has an older template.
-    `newest_revision` is that of the newest template, or empty if no pod has it.
+    controller does not replace after a change of the template; `is_outdated`: pods have a template between the current
+    and the newest. `newest_revision` is that of the newest template, or empty if no pod has it.
     """
 
     key: ObjectKey
     uid: str
     resource_version: str
+    generation: int
     baseline: str
     roll_id: str
     references: tuple[Reference, ...]
     deferral: Deferral | None
+    incomplete: str
     progress: str
+    has_failed: bool
     is_stuck: bool
     stuck_pod: str
     is_outdated: bool
@@ -102,7 +107,9 @@ class _Spec(Struct, rename="camel"):
 
 class _Condition(Struct):
     type: str = ""
+    status: str = ""
     reason: str = ""
+    message: str = ""
 
 
 class _Status(Struct, rename="camel"):
@@ -158,19 +165,23 @@ def _reduced(key: ObjectKey, document: Document) -> Workload:
         )
     before = (metadata.annotations or {}).get(BASELINE, "")
     status = document.status
-    progress = _PROGRESS[key.kind](document.spec, status)
+    incomplete, failure = _incomplete(key.kind, document), _failure(status)
+    progress = "" if _progressing(status) == _FAILED else incomplete
     return Workload(
         key,
         metadata.uid,
         metadata.resource_version,
+        metadata.generation,
         before if len(before) <= _MOST_BASELINE_BYTES else "",
         annotations.get(ROLL_ID, "")[:_LONGEST_ROLL_ID],
         uses,
         _deferral(key, document),
+        f"{incomplete}: {failure}" if incomplete and failure else incomplete,
         progress,
-        _STUCK[key.kind](document.spec, status, progress),
+        bool(incomplete and failure),
+        _STUCK[key.kind](document.spec, status, incomplete),
         _stuck_pod(key.name, document.spec, status) if key.kind == STATEFUL_SETS.kind else "",
-        _is_outdated(document.spec, status),
+        _between(status) > 0,
         status.update_revision if status.updated_replicas else "",
         metadata.deletion_timestamp is not None,
     )
@@ -189,21 +200,19 @@ def _deferral(key: ObjectKey, document: Document) -> Deferral | None:
         patch = """-p '{"spec":{"updateStrategy":{"rollingUpdate":{"partition":0}}}}'"""
         why = f"partition {_partition(spec)} of the update strategy excludes all pods from updates"
         return Deferral(DeferralCode.PARTITION, f"{why}; run {kubectl(key, 'patch', patch)}")
-    if document.status.observed_generation < document.metadata.generation:
+    if not _is_observed(document):
         see = kubectl(key, "rollout status")
         reason = f"a rollout is in progress, and its controller has not observed the latest change yet; see {see}"
         return Deferral(DeferralCode.ROLLOUT_IN_PROGRESS, reason)
     return None
 
 
-# The same rules as `kubectl rollout status` (k8s.io/kubectl/pkg/polymorphichelpers/rollout_status.go), with two
-# exceptions: a failed rollout, and pods that became unavailable after their rollout. A new rollout may repair these.
+# The same rules as `kubectl rollout status` (k8s.io/kubectl/pkg/polymorphichelpers/rollout_status.go), except that pods
+# that became unavailable after their rollout do not count.
 
 
 def _deployment(spec: _Spec, status: _Status) -> str:
     complete, desired = _progressing(status) == "NewReplicaSetAvailable", _replicas(spec)
-    if _progressing(status) == _FAILED:
-        return ""
     if status.updated_replicas < desired and not complete:
         return f"{status.updated_replicas} of {desired} pods are new"
     if status.replicas > status.updated_replicas:
@@ -211,6 +220,16 @@ def _deployment(spec: _Spec, status: _Status) -> str:
     if status.available_replicas < status.updated_replicas and not complete:
         return f"{status.available_replicas} of {status.updated_replicas} new pods are available"
     return ""
+
+
+def _failure(status: _Status) -> str:
+    """Return why the controller of a Deployment cannot continue, or an empty string.
+
+    https://kubernetes.io/docs/concepts/workloads/controllers/deployment/#deployment-status
+    """
+    failed = [_FAILED] if _progressing(status) == _FAILED else []
+    refused = [each for each in status.conditions or () if each.type == "ReplicaFailure" and each.status == "True"]
+    return ", ".join([*failed, *(f"{each.reason}: {each.message}"[:_LONGEST_FAILURE] for each in refused[:1])])
 
 
 def _progressing(status: _Status) -> str:
@@ -242,28 +261,41 @@ def _partition(spec: _Spec) -> int:
 def _daemon_set(_spec: _Spec, status: _Status) -> str:
     if status.updated_number_scheduled < status.desired_number_scheduled:
         return f"{status.updated_number_scheduled} of {status.desired_number_scheduled} pods are new"
+    if status.desired_number_scheduled and not status.number_available:
+        return f"0 of {status.desired_number_scheduled} new pods are available"
     return ""
 
 
-_PROGRESS = {DEPLOYMENTS.kind: _deployment, STATEFUL_SETS.kind: _stateful_set, DAEMON_SETS.kind: _daemon_set}
+_INCOMPLETE = {DEPLOYMENTS.kind: _deployment, STATEFUL_SETS.kind: _stateful_set, DAEMON_SETS.kind: _daemon_set}
+
+
+def _incomplete(kind: str, document: Document) -> str:
+    """Return the state of a rollout that is not complete, or an empty string."""
+    if _is_observed(document):
+        return _INCOMPLETE[kind](document.spec, document.status)
+    return "its controller has not observed the latest change yet"
+
+
+def _is_observed(document: Document) -> bool:
+    return document.status.observed_generation >= document.metadata.generation
 
 
 # Whether a rollout may never complete by itself. A status does not distinguish a slow pod from one that never starts.
 
 
-def _deployment_stuck(spec: _Spec, status: _Status, progress: str) -> bool:
+def _deployment_stuck(spec: _Spec, status: _Status, incomplete: str) -> bool:
     """Count the pods of a surge too: all desired pods may be available, but with the old template."""
-    is_rolling = bool(progress) or _progressing(status) == _FAILED
-    return _stuck(is_rolling and status.unavailable_replicas > 0, _replicas(spec), status.available_replicas)
+    is_waiting = bool(incomplete) and status.unavailable_replicas > 0
+    return _stuck(is_waiting, _replicas(spec), status.available_replicas)
 
 
-def _stateful_set_stuck(spec: _Spec, status: _Status, progress: str) -> bool:
+def _stateful_set_stuck(spec: _Spec, status: _Status, incomplete: str) -> bool:
     desired = _replicas(spec)
-    return _stuck(bool(progress) and status.available_replicas < desired, desired, status.available_replicas)
+    return _stuck(bool(incomplete) and status.available_replicas < desired, desired, status.available_replicas)
 
 
-def _daemon_set_stuck(_spec: _Spec, status: _Status, progress: str) -> bool:
-    is_waiting = bool(progress) and status.number_unavailable > 0
+def _daemon_set_stuck(_spec: _Spec, status: _Status, incomplete: str) -> bool:
+    is_waiting = bool(incomplete) and status.number_unavailable > 0
     return _stuck(is_waiting, status.desired_number_scheduled, status.number_available)
 
 
@@ -293,12 +325,6 @@ def _stuck_pod(name: str, spec: _Spec, status: _Status) -> str:
     if ordinal >= desired or (status.updated_replicas and _between(status) > 0):
         return f"{name}-N"
     return f"{name}-{(spec.ordinals.start if spec.ordinals else 0) + ordinal}"
-
-
-def _is_outdated(spec: _Spec, status: _Status) -> bool:
-    """Return whether pods have a template between the current and the newest, or the first pods did not start."""
-    did_not_start = status.replicas < _replicas(spec) or _replicas(spec) == 1
-    return _between(status) > 0 or (status.updated_replicas == 0 and did_not_start)
 
 
 def _between(status: _Status) -> int:

@@ -54,7 +54,6 @@ _TODO: Mapping[str, Mapping[str, str]] = {
     },
     "roll-workloads": {
         _MISSING_SOURCE: "create the object that the message names, or correct the reference in the pod template",
-        "rollout-stuck": "delete the pod, as the message describes",
         "too-many": "opt out some workloads of the namespace, or have them use fewer ConfigMaps and Secrets",
         "no-effect": "move the annotation to the workload, or remove it",
         "invalid": "set the annotation to true or false, or remove it",
