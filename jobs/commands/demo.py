@@ -124,7 +124,7 @@ def _show_mirror(transport: Transport) -> None:
 def _show_rolls(transport: Transport) -> None:
     _heading("A Deployment of team-shop opts in to restarts. The first run records its config as the baseline.")
     _run("roll-workloads")
-    _edit(transport, f"{resources.DEPLOYMENTS.path('team-shop', 'shop')}/status", {"status": {"observedGeneration": 2}})
+    _edit(transport, f"{resources.DEPLOYMENTS.path('team-shop', 'shop')}/status", {"status": {"observedGeneration": 3}})
     _heading("The platform team renews the CA bundle; its copy in team-shop changes, then the Deployment restarts.")
     _edit(transport, CA_BUNDLE, {"data": {"ca.crt": "the certificate of 2027\n"}})
     _run("sync-copies")

@@ -150,6 +150,8 @@ def test_the_fix_of_a_stuck_rollout_is_rolled(api: Api, jobs: Jobs, kubectl: Kub
     api.patch(source, {"data": {"a": "bad"}})
     assert "2 restarted" in ran(jobs, "roll", LATER)
     wait_for(lambda: [is_stuck(api, each) for each in (web, db)] == [True, True], "the rollouts to be stuck")
+    assert "2 rollout-incomplete" in ran(jobs, "rollout-incomplete", LATER)
+    assert "RolloutIncomplete" in kubectl(f"describe deployment/web -n {space}")
 
     began = time.monotonic()
     api.patch(source, {"data": {"a": "good"}})
