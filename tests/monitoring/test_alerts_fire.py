@@ -107,7 +107,7 @@ class World:
             "RateNotReady": ({"rate": f"{self.team}/xts"}, "Unavailable"),
             "RateTooOld": ({"rate": f"{self.team}/usd"}, str(ago(6))),
             "RollsDeferred": ({"reason": "missing-source"}, "configmap/app does not exist; create it"),
-            "RollsIncomplete": ({"reason": "rollout-incomplete"}, "0 of 1 new pods are available"),
+            "RollsIncomplete": ({"reason": "rollout-incomplete"}, "pods are not available"),
         }
 
     def damage(self) -> None:

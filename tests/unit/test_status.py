@@ -576,8 +576,7 @@ def test_what_to_do_is_known_for_each_code_that_needs_a_person(name: str) -> Non
     section = (ROOT / "docs" / "report.md").read_text().partition(f"## Codes of {name}\n")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| `([a-z-]+)` \| .* \| (.*) \|$", section, re.M)
     by_hand = [code for code, what in rows if not what.startswith(("nothing", "open its URL", "leave it to", "grant"))]
-    # Not problems, or the finding has a remedy, or its message is enough.
-    generic = {"deferred", "retained", "provider-failed", "status-failed", "rollout-stuck", "rollout-incomplete"}
+    generic = {"deferred", "retained", "provider-failed", "status-failed"}  # not problems, or the message is enough
 
     unknown = [code for code in by_hand if code not in generic and todo(name, code, None).startswith("chores ")]
 

@@ -103,13 +103,8 @@ def _rollout(workload: Workload, before: Baseline, settings: Settings, now: date
         return None
     code = ROLLOUT_STUCK if is_stuck else ROLLOUT_INCOMPLETE
     is_recent = _is_within(settings.settle, now - before.rolled_at)
-    return Finding(
-        code,
-        Severity.INFO if is_recent else Severity.WARNING,
-        workload.key,
-        f"a rollout is not complete, {workload.incomplete}",
-        remedy=remedy or f"see {_warnings(workload.key)}",
-    )
+    reason = f"a rollout is not complete, {workload.incomplete}; {remedy or f'see {_warnings(workload.key)}'}"
+    return _finding(code, workload.key, reason, Severity.INFO if is_recent else Severity.WARNING)
 
 
 def _warnings(key: ObjectKey) -> str:

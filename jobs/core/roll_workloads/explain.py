@@ -112,8 +112,6 @@ def _unchanged(workload: Workload | ApiError | None) -> str:
 def _reason(finding: Finding, until: datetime | None) -> str:
     if finding.action is Action.ROLL:
         return f"{finding.reason}: the next run restarts it"
-    if finding.remedy:
-        return f"{finding.reason}; {finding.remedy}"
     return f"{finding.reason}; the first run after {_shown_time(until)} restarts it" if until else finding.reason
 
 

@@ -63,8 +63,7 @@ def _not_done(workload: Workload, finding: Finding, observed: Observed, now: dat
     ]
     identity = _digest("\n".join([finding.deferral or finding.code, *sorted(fingerprints)]))
     reason = _REASONS[finding.code]
-    message = f"{finding.reason}; {finding.remedy}" if finding.remedy else finding.reason
-    condition = new_condition(reason, str(bool(finding.deferral)), reason, message)
+    condition = new_condition(reason, str(bool(finding.deferral)), reason, finding.reason)
     api_version = _RESOURCES[workload.key.kind].api_version
     return event(workload.key, api_version, workload.uid, condition, now, identity)
 

@@ -216,7 +216,8 @@ def _deployment(spec: _Spec, status: _Status) -> str:
     if status.updated_replicas < desired and not complete:
         return f"{status.updated_replicas} of {desired} pods are new"
     if status.replicas > status.updated_replicas:
-        return f"{status.replicas - status.updated_replicas} old pods still exist"
+        unavailable = f", {status.unavailable_replicas} pods are not available" if status.unavailable_replicas else ""
+        return f"{status.replicas - status.updated_replicas} old pods still exist{unavailable}"
     if status.available_replicas < status.updated_replicas and not complete:
         return f"{status.available_replicas} of {status.updated_replicas} new pods are available"
     return ""

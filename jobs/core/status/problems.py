@@ -54,6 +54,7 @@ _TODO: Mapping[str, Mapping[str, str]] = {
     },
     "roll-workloads": {
         _MISSING_SOURCE: "create the object that the message names, or correct the reference in the pod template",
+        **dict.fromkeys(("rollout-stuck", "rollout-incomplete"), "run the command of the message"),
         "too-many": "opt out some workloads of the namespace, or have them use fewer ConfigMaps and Secrets",
         "no-effect": "move the annotation to the workload, or remove it",
         "invalid": "set the annotation to true or false, or remove it",
