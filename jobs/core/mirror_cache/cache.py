@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from jobs.core.mirror_cache import blobs
+from jobs.core.mirror_cache import blobs, removals
 from jobs.core.mirror_cache.blobs import Blob
 from jobs.core.mirror_cache.broken_files import broken_links, broken_state
 from jobs.core.mirror_cache.gate import MIB, SHORTAGES, Gate, Room, details, room
 from jobs.core.mirror_cache.layout import is_used, roots, state_path
+from jobs.core.mirror_cache.removals import DAY_SECONDS
 from jobs.core.mirror_cache.uploads import Uploads, remove_upload, stopped_uploads
 from jobs.kit.run.log import log
 
@@ -36,9 +37,7 @@ NEW_BYTES_PER_SECOND = 32 * MIB
 # All blobs are read within a week, the default ttl, at a rate that is low for disks, and at most once a day.
 LEAST_BYTES_PER_SECOND = MIB
 ROUND_SECONDS = 7 * 86400.0
-DAY_SECONDS = 86400.0
 SWEEP_SECONDS = 3600.0
-_MOST_COUNTED = 10_000
 _MOST_VERIFIED = 10_000
 
 
@@ -48,7 +47,7 @@ class Cache:
     def __init__(self, volume: Path, upstream: str, ttl: float) -> None:
         self._volume, self._root, self._ttl = volume, volume / upstream, ttl
         self._gate = Gate()
-        self._corrupt: deque[float] = deque(maxlen=_MOST_COUNTED)
+        self._recording = threading.Lock()
         self._last_round = ""
         self._since = int((time.time() - FIRST_SECONDS) * 1e9)
         self._verified: dict[Path, tuple[int, ...]] = {}
@@ -71,7 +70,7 @@ class Cache:
             "leastFreeBytes": sample.least_free,
             "shortage": shortage,
             "used": is_used(self._root),
-            "corruptBlobs": sum(each > time.time() - DAY_SECONDS for each in tuple(self._corrupt)),
+            "corruptBlobs": len(removals.last_day(self._root, time.time())),
             "lastFullRound": self._last_round,
         }
 
@@ -173,7 +172,8 @@ class Cache:
     def _verify(self, blob: Blob, rate: float, *, keep_cached: bool) -> None:
         found = blobs.matches(blob, lambda size: time.sleep(size / rate), keep_cached=keep_cached)
         if found is False and _remove(partial(blobs.remove, blob), blob.path, "does not match its digest"):
-            self._corrupt.append(time.time())
+            with self._recording:
+                removals.record(self._root, time.time())
 
 
 def _remove(act: Callable[[], object], path: Path, why: str) -> bool:
