@@ -81,6 +81,7 @@ def cache_state(**differing: object) -> dict[str, object]:
         "shortage": "",
         "used": True,
         "corruptBlobs": 0,
+        "refusal": "",
         "lastFullRound": "2026-01-01T00:00:00Z",
         **differing,
     }

@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from jobs.core.mirror_cache.upstream import PATH as PROBE
 from tests.apis import wait_for
 from tests.control_plane import ROOT
 from tests.namespaces import ADDRESS
@@ -45,9 +46,9 @@ class Access(NamedTuple):
 
 
 def accesses(log: str) -> list[Access]:
-    """Return the requests in the log of a registry, except probes of /v2/."""
+    """Return the requests in the log of a registry, except probes."""
     found = (Access(who, how, where, int(status), agent) for who, how, where, status, agent in _ACCESS.findall(log))
-    return [each for each in found if each.path != "/v2/"]
+    return [each for each in found if each.path not in ("/v2/", PROBE)]
 
 
 class Login(NamedTuple):

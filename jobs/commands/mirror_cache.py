@@ -62,8 +62,9 @@ def command(upstream: str, ttl: float, volume: Path, port: int) -> None:
     for 2 minutes after a layer was interrupted. Nodes then pull from the upstream.
 
     Removes blobs that do not match their digests, uploads that stopped, links without a digest, blobs that are older
-    than the ttl, and a scheduler state that the registry cannot start with. GET / returns figures as JSON for
-    mirror-audit. Runs until SIGTERM.
+    than the ttl, and a scheduler state that the registry cannot start with. Requests a blob that does not exist from
+    the registry, to find out whether its upstream refuses it. GET / returns figures as JSON for mirror-audit. Runs
+    until SIGTERM.
 
     \b
     Example:

@@ -157,10 +157,9 @@ class Fetcher:
 class _FetchError(Exception):
     """A failed request. Another attempt may succeed after `retry_after` seconds or more; None: it would fail too."""
 
-    def __init__(self, reason: str, *, retry_after: float | None = None, status: int = 0) -> None:
+    def __init__(self, reason: str, *, retry_after: float | None = None, status: int = 0, challenge: str = "") -> None:
         super().__init__(reason)
-        self.retry_after = retry_after
-        self.status = status
+        self.retry_after, self.status, self.challenge = retry_after, status, challenge
 
 
 def _fetch_with_retries(url: str, user_agent: str, deadline: float, follow_redirects: bool) -> Page:
@@ -173,7 +172,7 @@ def _fetch_with_retries(url: str, user_agent: str, deadline: float, follow_redir
             try:
                 return Page(_get_body(session, url, follow_redirects), status=HTTPStatus.OK)
             except _FetchError as error:
-                failed = Page(error=str(error), status=error.status)
+                failed = Page(error=str(error), status=error.status, challenge=error.challenge)
                 if error.retry_after is None or attempt == ATTEMPTS:
                     return failed
                 pause = error.retry_after + random.uniform(0, min(LONGEST_PAUSE_SECONDS, 2.0**attempt))  # noqa: S311
@@ -265,7 +264,8 @@ def _check(answer: requests.Response) -> None:
     status = answer.status_code
     if status != HTTPStatus.OK:
         retry_after = _retry_after(answer.headers.get("Retry-After", "")) if status in _RETRIED else None
-        raise _FetchError(_status_text(status), retry_after=retry_after, status=status)
+        challenge = answer.headers.get("WWW-Authenticate", "")
+        raise _FetchError(_status_text(status), retry_after=retry_after, status=status, challenge=challenge)
 
 
 def _read_content(answer: requests.Response) -> bytes:

@@ -668,6 +668,7 @@ CACHES: dict[str, tuple[Object, str, str]] = {
         "2 blobs removed in the last 24 hours, because of a digest mismatch",
     ),
     "unused": ({"used": False}, "never-used", "no image of {host} was pulled through the mirror yet"),
+    "rate": ({"refusal": "rate"}, "rate-limited", "{host} answers requests of the registry with 429 Too Many Requests"),
 }
 
 
@@ -688,6 +689,59 @@ def test_a_problem_of_the_cache_is_found_and_written_once(
         assert api.writes() == [], "a figure that changes by itself writes no status"
 
 
+BASIC, BEARER = 'Basic realm="r"', 'Bearer realm="https://r/token",service="r"'
+# What the cache reports, the challenge of the upstream, and whether the registry's login was rejected.
+REFUSALS = {
+    "by the token server": ("login", BEARER, True),
+    "by the upstream": ("unauthorized", BASIC, True),
+    "of another repository, or of the login": ("unauthorized", BEARER, False),
+    "by an upstream with both": ("unauthorized", f"{BASIC}, {BEARER}", False),
+    "by an upstream without a challenge": ("unauthorized", "", False),
+    "of too many requests": ("rate", BASIC, False),
+    "not at all": ("", BASIC, False),
+}
+
+
+@pytest.mark.parametrize("what", REFUSALS)
+def test_a_login_that_the_upstream_rejects_is_found_and_another_refusal_is_not_one(
+    api: Api, probe: Run, mirrors: Mirrors, registries: Registries, what: str
+) -> None:
+    refusal, challenge, is_rejected = REFUSALS[what]
+    host = registries.answering(status(401, **{"WWW-Authenticate": challenge}))
+    login = api.create(credentials(mirrors.name("login"), host))["metadata"]["name"]
+    mirror = mirrors.healthy(upstream=host, credentialsSecret=login, allowUnauthenticatedReaders=True)
+    registries.caches[mirror.name] = cache_state(refusal=refusal, used=False)
+
+    found = {each["code"]: each for each in probe().results}
+
+    assert ("credentials-rejected" in found, "never-used" in found) == (is_rejected, True)
+    if is_rejected:
+        assert condition(api, mirror)["reason"] == "CredentialsRejected"
+        assert found["credentials-rejected"]["severity"] == "critical"
+        assert found["credentials-rejected"]["object"] == {"kind": "Secret", "name": login, "namespace": NAMESPACE}
+        assert found["credentials-rejected"]["reason"] == f"{host} rejects its username or password"
+
+
+def test_a_refusal_of_a_registry_without_the_login_is_not_about_credentials(
+    api: Api, probe: Run, mirrors: Mirrors, registries: Registries
+) -> None:
+    mirror = mirrors.healthy(upstream=registries.upstream)
+    registries.caches[mirror.name] = cache_state(refusal="login")
+    assert codes(probe()) == []
+
+    login = api.create(credentials(mirrors.name("login"), registries.upstream))["metadata"]["name"]
+    mirrors.specify(mirror, credentialsSecret=login, allowUnauthenticatedReaders=True)
+    assert codes(probe()) == ["drifted"]
+
+
+def test_a_cache_of_an_earlier_version_reports_no_refusal(probe: Run, mirrors: Mirrors, registries: Registries) -> None:
+    mirror = mirrors.healthy(upstream=registries.upstream)
+    registries.caches[mirror.name] = cache_state()
+    del registries.caches[mirror.name]["refusal"]  # type: ignore[attr-defined]
+
+    assert codes(probe()) == []
+
+
 def test_the_cache_of_a_mirror_that_is_not_ready_is_probed(
     api: Api, probe: Run, mirrors: Mirrors, registries: Registries
 ) -> None:
@@ -704,6 +758,7 @@ INVALID_ANSWERS: dict[str, Answer] = {
     "no JSON": document(b"no JSON"),
     "a list": document(b"[]"),
     "an unknown word": document(json.dumps(cache_state(shortage="of bread")).encode()),
+    "an unknown refusal": document(json.dumps(cache_state(refusal="<b>")).encode()),
     "a negative number": document(json.dumps(cache_state(corruptBlobs=-1)).encode()),
     "a large number": document(json.dumps(cache_state(leastFreeBytes=1 << 70)).encode()),
     "a redirect": redirect("http://169.254.169.254/"),

@@ -1,17 +1,20 @@
-"""Mirrors on the node whose volume was deleted, or whose Service has a foreign pod."""
+"""Mirrors on the node whose volume was deleted, whose Service has a foreign pod, or whose login is wrong."""
 
 import time
+from pathlib import Path
 
 import pytest
 
 from tests.apis import Api, Object, wait_for
-from tests.mirrors import NAMESPACE
+from tests.canary import canary
+from tests.mirrors import NAMESPACE, credentials
 from tests.namespaces import ADDRESS
 from tests.node.conftest import Figure
 from tests.node.kubectl import Jobs, Kubectl
 from tests.node.mirrored import Mirrored, rolled_out
 from tests.one_node import Node
-from tests.upstream import Upstream
+from tests.upstream import Login, Upstream
+from tests.upstream import upstream as running
 
 pytestmark = [pytest.mark.node, pytest.mark.usefixtures("_installed")]
 
@@ -88,3 +91,27 @@ def test_a_foreign_pod_behind_the_service_breaks_no_pull_and_is_reported(
 
     api.delete(pod)
     wait_for(lambda: lab.audit()["reason"] != "ForeignEndpoints", "the end of the finding", 60)
+
+
+def test_a_login_that_the_upstream_rejects_is_reported_until_it_is_corrected(
+    node: Node, api: Api, jobs: Jobs, kubectl: Kubectl, figure: Figure, tmp_path: Path
+) -> None:
+    login = Login("robot", canary())
+    with running(node, tmp_path / "upstream", login) as upstream:
+        image = upstream.push("app")
+        secret = api.create(credentials("login", upstream.host))
+        lab = Mirrored(
+            node, api, jobs, upstream, credentialsSecret="login", allowUnauthenticatedReaders=True, fallback="None"
+        )
+        began = time.monotonic()
+        wait_for(lambda: lab.audit()["reason"] == "CredentialsRejected", "the finding", 120)
+        figure(f"a login that the upstream rejects: found after {time.monotonic() - began:.0f} s")
+        assert f": {upstream.host} rejects its username or password; " in lab.ready["message"]
+        lab.pod("refused", image)
+        figure(f"a pull while the upstream rejects the login: {lab.waits('refused')}")
+
+        api.patch(secret, {"stringData": {"username": login.user, "password": login.password}})
+        lab.repair_once_the_upstream_answers()
+        rolled_out(kubectl, "statefulset", lab.mirror.name)
+        lab.run("app", image)
+        assert lab.audit()["reason"] == "Healthy"

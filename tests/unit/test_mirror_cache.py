@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,9 @@ from jobs.core.mirror_cache.broken_files import broken_state
 from jobs.core.mirror_cache.gate import MIB, Room
 from jobs.core.mirror_cache.removals import last_day, record
 from jobs.core.mirror_cache.uploads import Uploads
+from jobs.core.mirror_cache.upstream import refusal
 from tests.apis import wait_for
+from tests.serving import QuietHandler, serving
 
 GIB = 1 << 30
 DAY = 86400
@@ -666,6 +669,95 @@ def test_a_record_that_is_in_two_parts_of_a_large_state_is_found(cached: Cached)
     assert named_blobs(cached.root) == {bytes.fromhex(digest)}
 
 
+# refusals of the upstream
+
+
+class Registry(QuietHandler):
+    """A registry that gives the same answer to all requests."""
+
+    def do_GET(self) -> None:  # noqa: N802 - the name that http.server calls
+        """Answer, and record the path."""
+        served: AnsweringServer = self.server  # type: ignore[assignment]
+        served.paths.append(self.path)
+        status, body = served.answer
+        self.send(status, {"Connection": "close"}, body)
+
+
+class AnsweringServer(ThreadingHTTPServer):
+    """`paths` are those of the requests."""
+
+    def __init__(self, answer: tuple[int, bytes], *, listens: bool = True) -> None:
+        super().__init__(("127.0.0.1", 0), Registry, bind_and_activate=False)
+        self.server_bind()
+        if listens:
+            self.server_activate()
+        self.answer = answer
+        self.paths: list[str] = []
+
+
+def of_token_server(text: str) -> tuple[int, bytes]:
+    """Return what a registry answers if the token server of its upstream refuses it."""
+    detail = f'Head "https://registry.example/v2/x/blobs/sha256:0": {text}'
+    return 500, json.dumps({"errors": [{"code": "UNKNOWN", "message": "unknown error", "detail": detail}]}).encode()
+
+
+ANSWERS: dict[str, tuple[tuple[int, bytes], str | None]] = {
+    "a blob that does not exist": ((404, b"{}"), ""),
+    "a repository without access": ((403, b"{}"), ""),
+    "401": ((401, b"{}"), "unauthorized"),
+    "429": ((429, b"{}"), "rate"),
+    "a wrong login": (of_token_server('unauthorized: {"details":"incorrect username or password"}'), "login"),
+    "a denied login": (of_token_server("denied: denied"), "login"),
+    "too many tokens": (of_token_server("toomanyrequests: slow down"), "rate"),
+    "a failed token server": (of_token_server("received unexpected HTTP status: 503 denied: "), None),
+    "a word elsewhere": (of_token_server('dial tcp: lookup "unauthorized: ": denied: '), None),
+    "503": ((503, b"{}"), None),
+    "an unknown status": ((599, b"{}"), None),
+    "no JSON": ((500, b"denied: "), None),
+    "another document": ((500, b'[{"errors": 1}]'), None),
+    "no detail": ((500, b'{"errors": [{"detail": {"a": 1}}]}'), None),
+    "deep JSON": ((500, b"[" * 60_000), None),
+    "a large document": ((500, b" " * (1 << 17)), None),
+    "not HTTP": ((0, b""), None),
+}
+
+
+@pytest.mark.parametrize("what", ANSWERS)
+def test_what_the_registry_answers_shows_whether_its_upstream_refuses_it(what: str) -> None:
+    answer, expected = ANSWERS[what]
+    server = AnsweringServer(answer)
+    with serving(server):
+        assert refusal(server.server_port) == expected
+
+
+def test_a_refusal_is_reported_until_the_upstream_accepts_requests_again(volume: Path) -> None:
+    server = AnsweringServer((401, b"{}"))
+    times = {"REGISTRY_PORT": server.server_port, "REFUSAL_SECONDS": 0.02, "NO_REGISTRY_SECONDS": 0.02}
+    with running(volume, **times) as process, serving(server):
+        wait_for(lambda: process.state()["refusal"] == "unauthorized", "the refusal")
+        server.answer = (503, b"{}")
+        before = len(server.paths)
+        wait_for(lambda: len(server.paths) > before + 2, "requests that fail in another way")
+        assert process.state()["refusal"] == "unauthorized", "a client that overloads the registry hides nothing"
+        server.answer = (404, b"{}")
+        wait_for(lambda: process.state()["refusal"] == "", "the end of the refusal")
+        assert process.lines() == [
+            "warning: the upstream answers the registry with 401 Unauthorized",
+            "warning: the upstream accepts the requests of the registry again",
+        ]
+        assert set(server.paths) == {f"/v2/kube-chores/probe/blobs/sha256:{64 * '0'}"}
+
+
+def test_a_registry_that_starts_later_is_asked_soon(volume: Path) -> None:
+    server = AnsweringServer((429, b"{}"), listens=False)
+    times = {"REGISTRY_PORT": server.server_port, "REFUSAL_SECONDS": 3600, "NO_REGISTRY_SECONDS": 0.02}
+    with running(volume, **times) as process:
+        assert process.state()["refusal"] == ""
+        server.server_activate()
+        with serving(server):
+            wait_for(lambda: process.state()["refusal"] == "rate", "the refusal")
+
+
 # HTTP and the command
 
 
@@ -676,7 +768,7 @@ def test_the_figures_show_whether_an_image_was_pulled_and_contain_no_names(volum
         state = process.state()
         assert state["used"] is True
         assert "secret" not in json.dumps(state)
-        names = "freeBytes capacityBytes leastFreeBytes shortage used corruptBlobs lastFullRound"
+        names = "freeBytes capacityBytes leastFreeBytes shortage used corruptBlobs refusal lastFullRound"
         assert set(state) == set(names.split())
         assert process.get("/other")[0] == process.get("/ready/")[0] == 404
 

@@ -79,12 +79,15 @@ class CacheState(Struct, frozen=True, rename="camel"):
 
     `shortage` is why nodes do not use the registry: "access" if it cannot use the volume, "space" or "inodes" if the
     volume has too few, "layers" if a layer was interrupted, "answer" if the volume does not answer.
+    `refusal` is why the upstream refuses the registry's requests: "login" if its token server rejects the login,
+    "unauthorized" if it answers 401, "rate" if it answers 429. Earlier versions do not report it.
     """
 
     least_free_bytes: Annotated[int, Meta(ge=0, le=1 << 60)]
     shortage: Literal["", "access", "space", "inodes", "layers", "answer"]
     used: bool
     corrupt_blobs: Annotated[int, Meta(ge=0, le=1_000_000)]
+    refusal: Literal["", "login", "unauthorized", "rate"] = ""
 
 
 class _Container(Struct):

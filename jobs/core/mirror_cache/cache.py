@@ -18,6 +18,7 @@ from jobs.core.mirror_cache.gate import MIB, SHORTAGES, Gate, Room, details, roo
 from jobs.core.mirror_cache.layout import is_used, roots, state_path
 from jobs.core.mirror_cache.removals import DAY_SECONDS
 from jobs.core.mirror_cache.uploads import Uploads, remove_upload, stopped_uploads
+from jobs.core.mirror_cache.upstream import refusal
 from jobs.kit.run.log import log
 
 SAMPLE_SECONDS = 0.2  # 25 MB at 1 Gbit/s
@@ -38,6 +39,15 @@ NEW_BYTES_PER_SECOND = 32 * MIB
 LEAST_BYTES_PER_SECOND = MIB
 ROUND_SECONDS = 7 * 86400.0
 SWEEP_SECONDS = 3600.0
+REGISTRY_PORT = 5000
+# Some upstreams lock a user after many wrong logins. Each pull through the mirror sends the login, too.
+REFUSAL_SECONDS = 600.0
+NO_REGISTRY_SECONDS = 5.0
+_REFUSALS = {
+    "login": "the token server of the upstream rejects the login of the registry",
+    "unauthorized": "the upstream answers the registry with 401 Unauthorized",
+    "rate": "the upstream answers the registry with 429 Too Many Requests",
+}
 _MOST_VERIFIED = 10_000
 
 
@@ -48,6 +58,7 @@ class Cache:
         self._volume, self._root, self._ttl = volume, volume / upstream, ttl
         self._gate = Gate()
         self._recording = threading.Lock()
+        self._refusal = ""
         self._last_round = ""
         self._since = int((time.time() - FIRST_SECONDS) * 1e9)
         self._verified: dict[Path, tuple[int, ...]] = {}
@@ -71,6 +82,7 @@ class Cache:
             "shortage": shortage,
             "used": is_used(self._root),
             "corruptBlobs": len(removals.last_day(self._root, time.time())),
+            "refusal": self._refusal,
             "lastFullRound": self._last_round,
         }
 
@@ -90,6 +102,19 @@ class Cache:
                 self._gate.interrupt()
             pause = max(UPLOADS_SECONDS, _UPLOADS_SHARE * (time.monotonic() - began))
             time.sleep(min(pause, MOST_UPLOADS_SECONDS))
+
+    def follow_upstream(self) -> NoReturn:
+        """Find out whether the upstream refuses the registry. A failure of another kind does not change the result."""
+        while True:
+            pause, found = REFUSAL_SECONDS, None
+            try:
+                found = refusal(REGISTRY_PORT)
+            except ConnectionError:
+                pause = NO_REGISTRY_SECONDS
+            if found is not None and found != self._refusal:
+                log.warning("%s", _REFUSALS.get(found, "the upstream accepts the requests of the registry again"))
+                self._refusal = found
+            time.sleep(pause)
 
     def watch(self) -> NoReturn:
         """Remove uploads that stopped, files that the registry cannot read, and changed blobs that are damaged."""

@@ -22,7 +22,7 @@ _CONNECTION_SECONDS = 5.0
 
 def serve(cache: Cache, port: int) -> NoReturn:
     """Guard the volume and answer requests until a signal comes."""
-    for work in (cache.follow_room, cache.follow_uploads, cache.watch, cache.verify_all):
+    for work in (cache.follow_room, cache.follow_uploads, cache.follow_upstream, cache.watch, cache.verify_all):
         threading.Thread(target=_for_ever, args=(work,), daemon=True).start()
     with _listening(cache, port) as server:
         log.info("listening on port %s", server.server_address[1])

@@ -98,9 +98,10 @@ NOT_IN_TIME = "not probed in time"
 class Page(NamedTuple):
     """A document, or an error. The same cause has the same text, so that statuses stay unchanged.
 
-    `status` is the one of the last answer, or 0 without an answer.
+    `status` is the one of the last answer, or 0 without an answer; `challenge` is its header WWW-Authenticate.
     """
 
     body: bytes = b""
     error: str = ""
     status: int = 0
+    challenge: str = ""

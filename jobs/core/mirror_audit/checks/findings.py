@@ -56,6 +56,19 @@ CODES: Mapping[str, Code] = {
         "read the log of the run; check that spec.upstreamUrl is the registry's own host, and that the cluster can "
         "connect to it",
     ),
+    "credentials-rejected": Code(
+        _CRITICAL,
+        "the upstream rejects the login in the credentials Secret, so the mirror serves only images that it has; nodes "
+        "pull others from the upstream, or fail to pull with fallback None",
+        "correct the username and password in the Secret, then run mirror-audit --repair, which replaces the "
+        "registry's pod, or delete that pod: the registry reads the Secret when it starts",
+    ),
+    "rate-limited": Code(
+        _CRITICAL,
+        "the upstream limits the requests of the registry, so the mirror serves only images that it has; nodes pull "
+        "others from the upstream, or fail to pull with fallback None",
+        "wait until the limit of the upstream ends; set spec.credentialsSecret to a login with a higher limit",
+    ),
     "missing": Code(
         _CRITICAL, "a resource of the mirror does not exist", "run mirror-audit --repair, which creates it"
     ),

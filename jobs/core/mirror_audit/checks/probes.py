@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 
+from jobs.core.mirror_audit.actual.objects import Object
 from jobs.core.mirror_audit.checks.findings import Problem, finding, not_readable, unreadable
 from jobs.core.mirror_audit.desired.mirror import Mirror
 from jobs.core.mirror_audit.desired.names import CACHE_PORT, CACHE_PORT_NAME, PORT, PORT_NAME
 from jobs.core.mirror_audit.observed import CacheState, Observed, Probing, Settings
+from jobs.core.mirror_audit.registry_mirrors import PASSWORD
 from jobs.kit.values.decoding import decode
 from jobs.kit.values.errors import ApiError, InvalidObjectError
 from jobs.kit.values.model import ExitCode, Fetch, Finding, Need, ObjectKey
@@ -126,10 +128,13 @@ def cache(mirror: Mirror, observed: Observed, settings: Settings) -> Iterator[Fi
 
 def _has_cache(mirror: Mirror, observed: Observed) -> bool:
     """Return whether the registry's pod has the container. After an upgrade, the first repair adds it."""
+    names = {each.get("name") for each in _containers(mirror, observed)}
+    return CACHE_PORT_NAME in names and bool(observed.managed(mirror.headless_service.key))
+
+
+def _containers(mirror: Mirror, observed: Observed) -> list[Object]:
     actual = observed.managed(mirror.stateful_set.key)
-    if not actual or not observed.managed(mirror.headless_service.key):
-        return False
-    return any(each.get("name") == CACHE_PORT_NAME for each in actual["spec"]["template"]["spec"]["containers"])
+    return list(actual["spec"]["template"]["spec"]["containers"]) if actual else []
 
 
 def _cache_state(page: Page) -> CacheState | None:
@@ -154,6 +159,32 @@ def _cache_findings(mirror: Mirror, state: CacheState | None, observed: Observed
         count = f"{state.corrupt_blobs} blob{'s' * (state.corrupt_blobs > 1)}"
         reason = f"{count} removed in the last 24 hours, because of a digest mismatch"
         yield finding("cache-corrupt", reason, mirror.claim.key, mirror.registry_mirror)
+    yield from _refusals(mirror, state, observed)
     if not state.used and state.shortage != "access":
         reason = f"no image of {mirror.spec.host} was pulled through the mirror yet"
         yield finding("never-used", reason, mirror.registry_mirror.head.key, mirror.registry_mirror)
+
+
+def _refusals(mirror: Mirror, state: CacheState, observed: Observed) -> Iterator[Finding]:
+    """Report that the upstream refuses the requests that the registry sends, with its login if it has one."""
+    if state.refusal == "rate":
+        reason = f"{mirror.spec.upstream} answers requests of the registry with 429 Too Many Requests"
+        yield finding("rate-limited", reason, mirror.registry_mirror.head.key, mirror.registry_mirror)
+    is_rejected = state.refusal == "login" or (state.refusal == "unauthorized" and _requires_basic(mirror, observed))
+    if is_rejected and _has_login(mirror, observed):
+        reason = f"{mirror.spec.upstream} rejects its username or password"
+        yield finding("credentials-rejected", reason, mirror.secret, mirror.registry_mirror)
+
+
+def _has_login(mirror: Mirror, observed: Observed) -> bool:
+    """Return whether the registry has the login of the spec. After a change of the spec, a repair gives it to it."""
+    password = {"secretKeyRef": {"name": mirror.spec.credentials_secret, "key": PASSWORD}}
+    env = (variable for each in _containers(mirror, observed) for variable in each.get("env") or ())
+    return any(variable.get("valueFrom") == password for variable in env)
+
+
+def _requires_basic(mirror: Mirror, observed: Observed) -> bool:
+    """Return whether the upstream itself checks logins: with tokens, it also answers 401 for an unknown repository."""
+    page = observed.pages.get(_upstream_url(mirror))
+    challenge = page.challenge.lower() if page else ""
+    return "basic" in challenge and "bearer" not in challenge
