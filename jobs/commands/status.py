@@ -14,7 +14,7 @@ import click
 
 from jobs import __version__
 from jobs.core.status.document import Observed, Target, document
-from jobs.core.status.observe import Reads, server_time, why_unread
+from jobs.core.status.observe import Reads, why_unread
 from jobs.core.status.problems import Evaluated
 from jobs.core.status.text import text
 from jobs.kit.api.connect import Connection
@@ -106,7 +106,6 @@ def _status(context: click.Context, session: Session, options: RunOptions) -> Ex
 
 def _document(context: click.Context, session: Session) -> dict[str, Any]:
     cluster = session.cluster()
-    now = server_time(cluster)
     reads = Reads(cluster)
     cronjobs = reads.cron_jobs(session.namespace)
     is_known = not reads.notes
@@ -115,6 +114,7 @@ def _document(context: click.Context, session: Session) -> dict[str, Any]:
     if namespace in installations and namespace not in (session.namespace, _DEFAULT_NAMESPACE):
         reads.notes.append(f"namespace {namespace} is shown: no other has CronJobs of kube-chores; -n selects another")
     jobs, pods, warnings = reads.runs(namespace)
+    now = session.transport.clock.now()
     rules, mirrors, rates = reads.custom(RULES), reads.custom(REGISTRY_MIRRORS), reads.rates()
     own = {each.name: each for each in cronjobs if each.namespace == namespace}
     options = {

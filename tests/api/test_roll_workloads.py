@@ -1,12 +1,14 @@
 """roll-workloads on the embedded and on a real API server."""
 
 import json
+import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
 
+from jobs.kit.api import clock
 from tests.api.conftest import Ran, Run
 from tests.apis import Api, Object, wait_for
 from tests.canary import canary
@@ -251,6 +253,26 @@ def deferred(api: Api, roll: Run, made: Object, *arguments: str) -> str:
     why = reason(ran)
     assert [ran.results[0]["deferral"]] == [code for words, code in CODES.items() if words in why]
     return why
+
+
+@pytest.mark.parametrize(("hours", "words"), [(2, r"2:00:0\d ahead of"), (-2, r"(1:59:5|2:00:0)\d behind")])
+def test_waits_are_measured_on_the_clock_of_the_server(
+    api: Api, roll: Run, monkeypatch: pytest.MonkeyPatch, hours: int, words: str
+) -> None:
+    _, source, made = web_with_baseline(api, roll)
+    changed(api, source)
+    monkeypatch.setattr(clock, "local_time", lambda: datetime.now(timezone.utc) + timedelta(hours=hours))
+
+    waits = roll("--settle", "3600")
+    rolls = roll("--settle", "0")
+
+    assert (waits.summary, rolls.summary) == ({"deferred": 1}, {"restarted": 1})
+    assert re.search(f"warning: the clock of this machine is {words} that of the API server", waits.stderr)
+    rolled = json.loads(api.read(made)["metadata"]["annotations"][BASELINE])["rolledAt"]
+    assert abs(datetime.fromisoformat(rolled.replace("Z", "+00:00")) - datetime.now(timezone.utc)) < timedelta(hours=1)
+    changed(api, source, a="again")
+    settle(api, made)
+    assert "--cool-down" in reason(roll("--cool-down", "3600"))
 
 
 def test_a_paused_deployment_is_deferred(api: Api, roll: Run) -> None:

@@ -5,6 +5,8 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from email.utils import format_datetime
 from typing import Any
 
 import pytest
@@ -388,3 +390,51 @@ def test_a_damaged_compressed_answer_is_an_error(
     answer = connected(retry_seconds=0).send(replace(GET, compressed=True))
 
     assert (answer.status, answer.body) == (0, b"")
+
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.mark.parametrize(
+    ("value", "ahead"),
+    [
+        (-HOUR, HOUR),
+        (HOUR, -HOUR),
+        (timedelta(seconds=2), timedelta()),
+        (timedelta(days=4000), timedelta()),
+        *(
+            (text, timedelta())
+            for text in ("", "now", "Thu, 01 Jan 99999 00:00:00 GMT", "Thu, 01 Foo 2026 é GMT", "9" * 5000)
+        ),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", timedelta()),
+        ("Mon, 01 Jan 0001 00:00:00 GMT", timedelta()),
+    ],
+)
+def test_the_clock_is_that_of_the_server_if_its_date_is_valid(
+    connected: Connect, monkeypatch: pytest.MonkeyPatch, value: timedelta | str, ahead: timedelta
+) -> None:
+    date = value if isinstance(value, str) else format_datetime(datetime.now(timezone.utc) + value, usegmt=True)
+    monkeypatch.setattr("kubesandbox.http.server.formatdate", lambda usegmt: date)
+    transport = connected()
+
+    assert transport.send(GET).is_success
+
+    assert abs(transport.clock.ahead - ahead) < timedelta(minutes=1)
+    assert abs(transport.clock.now() - (datetime.now(timezone.utc) - ahead)) < timedelta(minutes=1)
+
+
+@pytest.mark.usefixtures("short_pauses")
+def test_the_clock_of_a_proxy_that_answers_with_an_error_does_not_count(
+    sandbox: Sandbox, connected: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dates = iter([datetime.now(timezone.utc) - HOUR])
+    monkeypatch.setattr(
+        "kubesandbox.http.server.formatdate",
+        lambda usegmt: format_datetime(next(dates, datetime.now(timezone.utc)), usegmt=usegmt),
+    )
+    sandbox.inject(Fault("GET", status=503))
+    transport = connected()
+
+    assert transport.send(GET).is_success
+
+    assert transport.clock.ahead == timedelta()

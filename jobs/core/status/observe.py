@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime, timezone
-from email.utils import parsedate_to_datetime
 from typing import TypeVar
 
 from msgspec import Raw, Struct
@@ -29,7 +27,6 @@ from jobs.core.status.problems import missing_right, right_in
 from jobs.kit.api.answers import error_of
 from jobs.kit.api.cluster import Cluster, complete
 from jobs.kit.api.custom_resources import from_cluster, not_installed
-from jobs.kit.api.messages import Request
 from jobs.kit.values.decoding import decode
 from jobs.kit.values.errors import ApiError, ConfigurationError
 from jobs.kit.values.model import ObjectKey
@@ -175,16 +172,3 @@ def _rate(read: _RateObject) -> Custom:
 
 def _keep(head: Head, spec: bytes) -> Custom | Invalid:
     return Custom(head, spec)
-
-
-def server_time(cluster: Cluster) -> datetime:
-    """Return the time of the API server, from the header Date of an answer; the time of this machine without one."""
-    headers: list[bytes] = []
-    cluster.transport.send(Request("GET", "/version", on_header=headers.append))
-    dates = (each.decode("latin-1").partition(":")[2] for each in headers if each.lower().startswith(b"date:"))
-    for each in dates:
-        try:
-            return parsedate_to_datetime(each.strip()).astimezone(timezone.utc)
-        except ValueError:
-            break
-    return datetime.now(timezone.utc)

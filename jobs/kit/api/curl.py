@@ -48,10 +48,17 @@ class Transfers:
         self._running: set[Any] = set()
         self._idle: list[Any] = []
 
-    def start(self, request: Request, headers: Sequence[str], receive: Callable[[bytes], int]) -> Any:
+    def start(
+        self,
+        request: Request,
+        headers: Sequence[str],
+        receive: Callable[[bytes], int],
+        on_header: Callable[[bytes], None] | None = None,
+    ) -> Any:
         """Start a transfer and return its handle. `receive` is called with each part of the body.
 
-        It returns the length of the part; any other number ends the transfer (CURLOPT_WRITEFUNCTION).
+        It returns the length of the part; any other number ends the transfer (CURLOPT_WRITEFUNCTION). `on_header` is
+        called with each line of the answer's headers, and before with those of a proxy.
 
         Raises:
             ConfigurationError: the client certificate cannot be read.
@@ -60,8 +67,8 @@ class Transfers:
         handle = self._idle.pop() if self._idle else pycurl.Curl()
         handle.setopt(pycurl.HTTPHEADER, [header.encode() for header in headers])
         handle.setopt(pycurl.WRITEFUNCTION, receive)
-        if request.on_header:
-            handle.setopt(pycurl.HEADERFUNCTION, request.on_header)
+        if on_header:
+            handle.setopt(pycurl.HEADERFUNCTION, on_header)
         if request.body is not None:
             handle.setopt(pycurl.POSTFIELDS, request.body)
         handle.setopt(pycurl.CUSTOMREQUEST, request.method)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,8 +13,8 @@ ANSWER_BYTES = 512 << 10  # the longest answer that is read, unless the request 
 class Request:
     """One HTTP request. `repeatable`: idempotent, so that it is retried if its answer is lost.
 
-    A body of more than `max_bytes` in the answer is not read to its end. `on_header` gets each line of the answer's
-    headers. `compressed`: the server may compress the answer.
+    A body of more than `max_bytes` in the answer is not read to its end. `compressed`: the server may compress the
+    answer.
     """
 
     method: str
@@ -26,7 +25,6 @@ class Request:
     repeatable: bool = True
     tag: Any = None
     max_bytes: int = ANSWER_BYTES
-    on_header: Callable[[bytes], None] | None = None
     compressed: bool = False
 
     @property

@@ -13,6 +13,7 @@ from io import BytesIO
 from itertools import count
 from typing import Any
 
+from jobs.kit.api.clock import ServerClock
 from jobs.kit.api.curl import Ended, Transfers
 from jobs.kit.api.endpoint import Endpoint
 from jobs.kit.api.messages import ANSWER_BYTES, Answer, Request, Traffic
@@ -123,6 +124,8 @@ class Transport:
         on_unreached: Callable[[str], None] = lambda error: None,
     ) -> None:
         self.traffic = Traffic()
+        self.clock = ServerClock()
+        self._has_succeeded = False
         self._endpoint = endpoint
         self._user_agent = user_agent
         self._stopping = stopping
@@ -204,7 +207,9 @@ class Transport:
                 return
             try:
                 headers = self._request_headers(attempt.request)
-                handle = stream.transfers.start(attempt.request, headers, attempt.received.receive)
+                # Until a request succeeds: the Date of an error may be that of a proxy.
+                on_header = None if self._has_succeeded else self.clock.read
+                handle = stream.transfers.start(attempt.request, headers, attempt.received.receive, on_header)
                 stream.in_flight[handle] = attempt
             except ChoresError as error:  # a credential plugin failed: it would fail again
                 self._no_credentials = self._no_credentials or str(error)
@@ -241,6 +246,7 @@ class Transport:
             why = f"the answer has more than {request.max_bytes >> 10} KiB"
             return Answer(request, 0, b"", why, attempt.number, is_too_long=True, start=body), None
         answer = Answer(request, status, body if status else b"", ended.error, attempt.number)
+        self._has_succeeded = self._has_succeeded or answer.is_success
         if ended.is_final or (status and _is_final(answer)):
             return answer, None
         # A 429 was not processed, so it may always be repeated; of the others, only the repeatable requests.

@@ -7,7 +7,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
-from datetime import datetime, timezone
+from datetime import datetime
 from itertools import zip_longest
 from typing import Any
 
@@ -43,7 +43,7 @@ def explain(
         target.check_namespace(session.cluster(), session.connection, session.options)
         plan, observed = evaluate(job, session, job_options)
         settings = settings_of(job, session, job_options)
-        found = explanation(where, plan, observed, settings, datetime.now(timezone.utc))
+        found = explanation(where, plan, observed, settings, session.transport.clock.now())
         _write(job.name, where, found, job_options.run)
         return ExitCode.DONE
 

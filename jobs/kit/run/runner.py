@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from datetime import datetime, timezone
+from datetime import datetime
+from functools import cached_property
 from importlib import import_module
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Generic
@@ -90,6 +91,8 @@ def _run(
     target.log_target(job.name, connection, options)
     plan, results = created.execute()
     code = session.stopping.exit_code or _exit_code(results, options)
+    if session.transport.clock.ahead:
+        log.log.warning("%s", target.clock_message(session.transport.clock.ahead))
     report.write(report.Report(job.name, options, plan, results, session.transport.traffic, code))
     for brake in plan.brakes:  # last: a long report would scroll it off the terminal
         log.log.error(target.brake_message(job.name, job.cronjob, brake, connection, options))
@@ -134,7 +137,6 @@ class _Run(Generic[Settings, Observed]):
     ) -> None:
         self.job, self.cluster, self.settings, self.options, self.stopping = job, cluster, settings, options, stopping
         self.namespace = namespace  # the operator's own; other namespaces may belong to tenants
-        self.now = datetime.now(timezone.utc)
         self.writes = options.dry_run is DryRun.NONE
         self.attempts = _ATTEMPTS
         self.needed: set[Need] = set()  # objects, by plans of this run
@@ -142,7 +144,12 @@ class _Run(Generic[Settings, Observed]):
         self.wait_end = 0.0
         self.has_waited = False
         self.pages = Pages(job.name, stopping, self.wait_seconds)
-        self.statuses = Statuses(job, cluster, settings, options.dry_run, stopping, self.now)
+        self.statuses = Statuses(job, cluster, settings, options.dry_run, stopping, lambda: self.now)
+
+    @cached_property
+    def now(self) -> datetime:
+        """The time of the run, on the clock of the API server: first needed after an answer of it."""
+        return self.cluster.transport.clock.now()
 
     def execute(self) -> tuple[Plan, Sequence[Result]]:
         """Run the phases; return the plan and the result of each of its findings, sorted by object and code."""

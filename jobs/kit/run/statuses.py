@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime, timezone
+from datetime import datetime
 from typing import Any, Generic
 
 from jobs.kit.api.cluster import Cluster
@@ -24,7 +24,7 @@ class Statuses(Generic[Settings, Observed]):
         settings: Settings,
         dry_run: DryRun,
         stopping: Callable[[], bool],
-        now: datetime,
+        now: Callable[[], datetime],
     ) -> None:
         self.job, self.cluster, self.settings, self.dry_run = job, cluster, settings, dry_run
         self.stopping, self.now = stopping, now
@@ -67,6 +67,6 @@ class Statuses(Generic[Settings, Observed]):
     def _updates(self, observed: Observed, plan: Plan, results: Sequence[Result]) -> list[StatusUpdate]:
         if self.job.status_updates is None or self.stopping():
             return []
-        now = datetime.now(timezone.utc) if self.early else self.now  # Events of one moment have one name
+        now = self.cluster.transport.clock.now() if self.early else self.now()  # Events of one moment have one name
         found = self.job.status_updates(observed, self.settings, plan, results, now)
         return [each for each in found if each.key not in self.written]

@@ -6,6 +6,7 @@ import secrets
 import shlex
 import sys
 from collections.abc import Callable
+from datetime import timedelta
 from itertools import chain
 
 from jobs import __version__
@@ -67,6 +68,13 @@ def unreachable_message(connection: Connection, error: UnreachableError) -> str:
         return f"no connection to the cluster: {error}; check that network policies let this pod reach the API server"
     check = "check that the cluster is running, that the context is correct, and check the VPN or proxy"
     return f"no connection to the cluster of context {connection.context}: {error}; {check}"
+
+
+def clock_message(ahead: timedelta) -> str:
+    """Return that the clock of this machine is wrong, and what a run does."""
+    word = "ahead of" if ahead > timedelta() else "behind"
+    difference = timedelta(seconds=round(abs(ahead).total_seconds()))
+    return f"the clock of this machine is {difference} {word} that of the API server, which the run uses; correct it"
 
 
 def brake_message(job: str, cronjob: str, brake: Brake, connection: Connection, options: RunOptions) -> Lines:
