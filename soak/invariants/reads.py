@@ -10,7 +10,7 @@ from soak.history import History, Key, Object
 from soak.observed import Invariant, Observed, Run, Write
 
 MARGIN_SECONDS = 15.0  # a list from a cache of the API server can be this old
-LONGEST_RUN_SECONDS = 1800.0  # the largest activeDeadlineSeconds of our CronJobs, that of sync-copies-verify
+LONGEST_RUN_SECONDS = 600.0  # the largest activeDeadlineSeconds of our CronJobs, that of sync-copies-verify
 RUNS = 2  # complete runs after which an object is in its desired state
 RESOLUTION_SECONDS = 1.0  # of the times of a pod
 

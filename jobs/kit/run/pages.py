@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from jobs.kit.web import Fetcher
 
 _FAST_PAGES_SECONDS = 3.0  # for pages; before it waits for slower ones, the run reports what it knows without them
-_PROBES_SECONDS = 120.0  # for all probes; with `wait_seconds` and the writes, less than the 600 of a CronJob's run
+_PROBES_SECONDS = 120.0  # for all probes; with `wait_seconds` and the writes, 120 less than the deadlines of CronJobs
 
 
 class Pages:
