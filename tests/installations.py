@@ -39,9 +39,12 @@ def cronjob(name: str, last: str = "", success: str | None = None, **fields: Any
     return msgspec.structs.replace(found, **fields)
 
 
-def run(cronjob: str, number: int, start: str, end: str = "", outcome: str = "", reason: str = "") -> RunJob:
+def run(
+    cronjob: str, number: int, start: str, end: str = "", outcome: str = "", reason: str = "", message: str = ""
+) -> RunJob:
     """Return a Job of a CronJob; without an end it is running."""
-    return RunJob(f"{cronjob}-{number}", cronjob, start, end, outcome or ("succeeded" if end else "running"), reason)
+    outcome = outcome or ("succeeded" if end else "running")
+    return RunJob(f"{cronjob}-{number}", cronjob, start, end, outcome, reason, message)
 
 
 def pod(job: str, exit_code: int | None = None, message: str = "", waiting: str = "") -> JobPod:

@@ -1,12 +1,14 @@
 """`chores status` of CronJobs whose Jobs the real controllers manage. Without a node, the tests write pod statuses."""
 
 import json
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from jobs.__main__ import chores
+from jobs.kit.api import clock
 from tests.apis import Api, Object, wait_for
 from tests.cluster.test_install import kubectl
 from tests.manifests import everything
@@ -45,6 +47,40 @@ def end(api: Api, pod: Object, exit_code: int, message: str) -> None:
     container = {"name": "chores", "image": "i", "imageID": "", "ready": False, "restartCount": 0}
     phase = "Failed" if exit_code else "Succeeded"
     api.patch_status(pod, {"phase": phase, "containerStatuses": [{**container, "state": {"terminated": ended}}]})
+
+
+def test_a_run_that_takes_long_and_one_that_its_deadline_ended(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    namespace = api.namespace("ops")
+    create_account(api, namespace, "sync-copies")
+    made = api.create(cronjob(namespace))
+    kubectl(api, "create", "job", "usual", "--from=cronjob/sync-copies", "-n", namespace)
+    end(api, pod_of(api, namespace, "usual"), 0, "")
+    wait_for(lambda: shown(api, namespace)[0]["state"] == "ok", "the Job to succeed")
+    kubectl(api, "create", "job", "hung", "--from=cronjob/sync-copies", "-n", namespace)
+    container = {
+        "name": "chores",
+        "image": "i",
+        "imageID": "",
+        "ready": True,
+        "restartCount": 0,
+        "state": {"running": {}},
+    }
+    api.patch_status(pod_of(api, namespace, "hung"), {"phase": "Running", "containerStatuses": [container]})
+    assert shown(api, namespace)[1] == []
+
+    with monkeypatch.context() as later:
+        later.setattr(clock.ServerClock, "now", lambda _: datetime.now(timezone.utc) + timedelta(minutes=2))
+        _, (slow,) = shown(api, namespace)
+    assert (slow["severity"], slow["code"]) == ("warning", "job-slow")
+    assert slow["reason"] == "run hung has not ended after 2 min, longer than usual"
+
+    kubectl(api, "delete", "job", "hung", "-n", namespace)
+    api.patch(made, {"spec": {"jobTemplate": {"spec": {"activeDeadlineSeconds": 1}}}})
+    kubectl(api, "create", "job", "ended", "--from=cronjob/sync-copies", "-n", namespace)
+    wait_for(lambda: shown(api, namespace)[0]["state"] == "failing", "the deadline")
+    job, (problem,) = shown(api, namespace)
+    assert (job["runs"][0]["reason"], job["runs"][0]["exitCode"]) == ("DeadlineExceeded", None)
+    assert problem["reason"].startswith("the last run failed (DeadlineExceeded): Job was active longer than")
 
 
 def test_runs_of_real_jobs(api: Api) -> None:

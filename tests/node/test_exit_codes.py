@@ -93,6 +93,49 @@ def run_in_status(api: Api, job: str) -> Object:
     return run
 
 
+def problems_of_runs(api: Api) -> dict[str, Object]:
+    """Return the problems of runs of sync-copies in `chores status`, by code."""
+    words = ["status", "-n", "kube-chores", "-o", "json"]
+    found = json.loads(CliRunner().invoke(chores, words, env={"KUBECONFIG": str(api.kubeconfig)}).stdout)["problems"]
+    return {each["code"]: each for each in found if each["job"] == "sync-copies" and each["code"].startswith("job-")}
+
+
+def stop_process(node: Node, pod: Object) -> None:
+    """Send SIGSTOP to the process of a pod."""
+    container = pod["status"]["containerStatuses"][0]["containerID"].removeprefix("containerd://")
+    ctr = [*node.enter, "ctr", "-n", "k8s.io", "tasks", "ls"]
+    tasks = subprocess.run(ctr, capture_output=True, text=True, check=True).stdout
+    pids = dict(line.split()[:2] for line in tasks.splitlines())
+    subprocess.run([*node.enter, "kill", "-STOP", pids[container]], check=True)
+
+
+def test_a_run_that_hangs_is_reported_before_and_after_its_deadline(
+    node: Node, api: Api, jobs: Jobs, slow: Callable[[int], Object]
+) -> None:
+    many(api, 2)
+    jobs.create("usual")
+    assert jobs.end("usual") == "Complete"
+    slow(10)
+    api.namespace("team-more", labels={"slow": api.token})
+    template = jobs.template("hung")
+    jobs.start({**template, "spec": {**template["spec"], "activeDeadlineSeconds": 60}})
+    pod = jobs.running("hung")
+    stop_process(node, pod)
+    assert problems_of_runs(api) == {}
+
+    wait_for(lambda: "job-slow" in problems_of_runs(api), "the hung run in the status", 60)
+    found = problems_of_runs(api)["job-slow"]
+    assert found["reason"].startswith("run hung on node node has not ended after ")
+    assert found["todo"].endswith("kubectl delete job hung -n kube-chores")
+
+    assert jobs.end("hung", 90) == "DeadlineExceeded"
+    wait_for(lambda: not jobs.pods("hung"), "the end of the pod")
+    jobs.create("after")
+    assert jobs.end("after") == "Complete"
+    assert "run hung was ended by its deadline after " in problems_of_runs(api)["job-failing"]["reason"]
+    assert run_in_status(api, "hung")["reason"] == "DeadlineExceeded"
+
+
 def unreachable_webhook(namespaces: list[str]) -> Object:
     """Return a webhook without a server, so that no copy can be created in the namespaces."""
     created = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "operations": ["CREATE"]}

@@ -300,17 +300,67 @@ def test_a_second_pod_that_waits_is_not_blamed_on_the_log_of_the_first() -> None
         "run sync-copies-1 does not start: pod sync-copies-1-x7k2p does not start: ImagePullBackOff",
         "the pod before it failed (exit code 1): connection refused",
     ]
-    assert problems(stuck(pods=(first, pod("sync-copies-1")))) == []  # the second one runs
+    assert problems(stuck(pods=(first, pod("sync-copies-1")))) == [("warning", "sync-copies", "job-slow")]  # it runs
 
 
 def test_a_run_that_is_stuck_comes_before_those_that_failed_without_a_pod() -> None:
-    deadline = run("sync-copies", 2, ago(minutes=8), ago(minutes=6), "failed", "DeadlineExceeded: too long")
+    deadline = run("sync-copies", 2, ago(minutes=8), ago(minutes=6), "failed", "DeadlineExceeded", "too long")
 
     active = the_problem(stuck(deadline, pods=(pending(),)))
     ended = the_problem(synced(deadline, last=ago(minutes=8), success=ago(minutes=9)))
 
     assert (active["code"], "the last run failed" in active["reason"]) == ("job-stuck", True)
-    assert ended["todo"] == "kubectl describe job sync-copies-2 -n kube-chores"
+    assert ended["reason"] == "the last run failed (DeadlineExceeded): too long"
+    assert ended["todo"].endswith("see kubectl describe job sync-copies-2 -n kube-chores")
+
+
+def test_a_run_that_its_deadline_ended_is_shown_for_an_hour_after_a_later_success() -> None:
+    def after(**end: float) -> Observed:
+        stopped = run("sync-copies", 2, ago(hours=2), ago(**end), "failed", "DeadlineExceeded", "too long")
+        return synced(stopped, run("sync-copies", 1, ago(seconds=30), ago(seconds=28)))
+
+    found = the_problem(after(minutes=59))
+
+    assert (found["severity"], found["code"], job(after(minutes=59))["state"]) == ("warning", "job-failing", "ok")
+    assert found["reason"] == "run sync-copies-2 was ended by its deadline after 1 h, before it was done"
+    assert "activeDeadlineSeconds" in found["todo"]
+    assert problems(after(minutes=61)) == []
+
+
+@pytest.mark.parametrize(
+    ("schedule", "deadline", "took", "age", "slow"),
+    [
+        ("* * * * *", 120, 2, 55, False),  # a start that takes longer
+        ("* * * * *", 120, 2, 65, True),
+        ("* * * * *", 120, 40, 110, False),  # the last run took long, too
+        ("* * * * *", 0, 2, 65, True),
+        ("* * * * *", 3600, 40, 1700, False),
+        ("* * * * *", 3600, 40, 1900, True),
+        ("*/5 * * * *", 300, 20, 180, False),
+        ("*/5 * * * *", 300, 20, 210, True),
+        ("*/5 * * * *", 1500, 600, 890, False),
+        ("*/5 * * * *", 1500, 600, 910, True),  # 3 periods
+        ("not a schedule", 120, None, 110, False),
+    ],
+)
+def test_a_run_is_slow_after_ten_times_the_last_one_or_three_periods_and_half_of_its_deadline(
+    schedule: str, deadline: int, took: int | None, age: int, slow: bool
+) -> None:
+    active = msgspec.structs.replace(run("sync-copies", 1, ago(seconds=age)), deadline=deadline)
+    before = [run("sync-copies", 2, ago(hours=1, seconds=took), ago(hours=1))] if took else []
+    own = cronjob("sync-copies", ago(seconds=age), ago(seconds=age), schedule=schedule)
+    runs = msgspec.structs.replace(pod("sync-copies-1"), node="node-7")
+    observed = with_jobs(active, *before, cronjobs=[own], pods=(runs,))
+
+    found = [each for each in document(observed, NOW)["problems"] if each["code"] == "job-slow"]
+
+    assert job(observed)["runs"][0]["slow"] is slow
+    assert len(found) == slow
+    for each in found:
+        assert each["reason"].startswith("run sync-copies-1 on node node-7 has not ended after ")
+        assert each["todo"].endswith("kubectl delete job sync-copies-1 -n kube-chores")
+    waits = msgspec.structs.replace(runs, is_pending=True)
+    assert not job(with_jobs(active, *before, cronjobs=[own], pods=(waits,)))["runs"][0]["slow"]
 
 
 @pytest.mark.parametrize(
@@ -344,7 +394,12 @@ def test_a_first_run_that_is_active_never_succeeded() -> None:
         ({"suspended": True}, "suspended", []),
         ({"last": ago(hours=2), "schedule": "0 3 * * *"}, "ok", []),
         ({"last": ago(hours=2), "schedule": "@hourly"}, "ok", []),
-        ({"last": ago(minutes=8)}, "ok", []),
+        ({"last": ago(minutes=8)}, "late", ["job-late"]),
+        ({"last": ago(minutes=2, seconds=50)}, "ok", []),  # clocks differ
+        ({"last": ago(minutes=1), "success": ago(minutes=8)}, "ok", []),
+        ({"last": ago(minutes=1), "success": ago(minutes=11)}, "late", ["job-late"]),
+        ({"last": ago(minutes=14), "schedule": "*/5 * * * *"}, "late", ["job-late"]),
+        ({"last": ago(minutes=9), "schedule": "*/5 * * * *"}, "ok", []),
         ({"last": ago(hours=9), "schedule": "0 ? ? * ?"}, "late", ["job-late"]),
         ({"last": ago(hours=2), "schedule": "not a schedule"}, "ok", []),
         ({"last": ago(hours=2), "time_zone": "No/Zone"}, "late", ["job-late"]),

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
+from itertools import chain
 from typing import Any
 
 from jobs.core.status import custom
@@ -18,6 +19,7 @@ from jobs.core.status.problems import (
     missing_right,
     of_findings,
     of_job,
+    of_long_runs,
     of_metrics,
     problem,
     sort,
@@ -81,7 +83,7 @@ def document(observed: Observed, now: datetime) -> dict[str, Any]:
     numbers = {"sync-copies": len(rules), "mirror-audit": len(mirrors), "fetch-rates": len(rates)}
     elsewhere = {each.name for each in observed.cronjobs if not each.suspended} & {*CHORES}
     found = [
-        *_of_jobs(observed, jobs),
+        *_of_jobs(observed, jobs, now),
         *filter(None, (of_metrics(each["name"], observed.target.namespace, each["runs"]) for each in jobs)),
         *_without_job(jobs, elsewhere, observed.target.namespace, numbers),
         *(
@@ -128,11 +130,12 @@ def _unknown(observed: Observed) -> str | None:
     return f"kube-chores is not installed in namespace {namespace}{others}"
 
 
-def _of_jobs(observed: Observed, jobs: Sequence[Mapping[str, Any]]) -> list[Problem]:
+def _of_jobs(observed: Observed, jobs: Sequence[Mapping[str, Any]], now: datetime) -> list[Problem]:
     braked = {name for name, evaluated in observed.evaluated.items() if evaluated.brakes}
     namespace = observed.target.namespace
     found = (of_job(each["name"], namespace, each, is_braked=each["name"] in braked) for each in jobs)
-    return [each for each in found if each]
+    long_runs = (of_long_runs(each["name"], namespace, each, f"{now:%Y-%m-%dT%H:%M:%SZ}") for each in jobs)
+    return [*(each for each in found if each), *chain.from_iterable(long_runs)]
 
 
 def _most(name: str, read: Sequence[Custom], cut: dict[str, str]) -> Sequence[Custom]:

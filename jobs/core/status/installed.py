@@ -23,16 +23,18 @@ class _Container(Struct):
     args: list[str] | None = None
 
 
-class _PodSpec(Struct):
+class _PodSpec(Struct, rename="camel"):
     containers: list[_Container] | None = None
+    node_name: str = ""
 
 
 class _Template(Struct):
     spec: _PodSpec = msgspec.field(default_factory=_PodSpec)
 
 
-class _JobSpec(Struct):
+class _JobSpec(Struct, rename="camel"):
     template: _Template = msgspec.field(default_factory=_Template)
+    active_deadline_seconds: int | None = None
 
 
 class _JobTemplate(Struct):
@@ -96,11 +98,15 @@ class JobObject(Struct):
     """A Job as the API serves it."""
 
     metadata: Metadata
+    spec: _JobSpec = msgspec.field(default_factory=_JobSpec)
     status: _JobStatus = msgspec.field(default_factory=_JobStatus)
 
 
 class RunJob(Struct, frozen=True):
-    """A Job of a CronJob: one run. `outcome` is succeeded, failed or running; `reason` explains a failure."""
+    """A Job of a CronJob: one run. `outcome` is succeeded, failed or running; `reason` and `message` explain a failure.
+
+    `deadline` is in seconds; 0 if there is none.
+    """
 
     name: str
     cronjob: str
@@ -108,6 +114,8 @@ class RunJob(Struct, frozen=True):
     end: str
     outcome: str
     reason: str = ""
+    message: str = ""
+    deadline: int = 0
 
 
 class _Terminated(Struct, rename="camel"):
@@ -143,6 +151,7 @@ class PodObject(Struct):
     """A pod as the API serves it."""
 
     metadata: Metadata
+    spec: _PodSpec = msgspec.field(default_factory=_PodSpec)
     status: _PodStatus = msgspec.field(default_factory=_PodStatus)
 
 
@@ -162,6 +171,7 @@ class JobPod(Struct, frozen=True):
     reason: str = ""
     is_unscheduled: bool = False
     is_pending: bool = False
+    node: str = ""
 
     @property
     def has_ended(self) -> bool:
@@ -219,9 +229,9 @@ def run_job(read: JobObject) -> RunJob:
         end = read.status.completion_time or done.last_transition_time or ""
         return RunJob(read.metadata.name, owner, start, end, "succeeded")
     if failed := ended.get("Failed"):
-        reason = f"{failed.reason}: {failed.message}" if failed.message else failed.reason
-        return RunJob(read.metadata.name, owner, start, failed.last_transition_time or "", "failed", reason)
-    return RunJob(read.metadata.name, owner, start, "", "running")
+        end = failed.last_transition_time or ""
+        return RunJob(read.metadata.name, owner, start, end, "failed", failed.reason, failed.message)
+    return RunJob(read.metadata.name, owner, start, "", "running", deadline=read.spec.active_deadline_seconds or 0)
 
 
 def job_pod(read: PodObject) -> JobPod:
@@ -241,7 +251,8 @@ def job_pod(read: PodObject) -> JobPod:
     unscheduled = (each for each in status.conditions or [] if each.type == "PodScheduled" and each.status == "False")
     waiting = next((_joined(each.reason, each.message) for each in unscheduled), "")
     is_pending = status.phase == "Pending"
-    return JobPod(name, job, created, waiting=waiting, is_unscheduled=bool(waiting), is_pending=is_pending)
+    node = read.spec.node_name
+    return JobPod(name, job, created, waiting=waiting, is_unscheduled=bool(waiting), is_pending=is_pending, node=node)
 
 
 def warning(read: EventObject) -> tuple[str, str, str]:

@@ -11,6 +11,8 @@ from typing import Any
 
 from jobs.core.mirror_audit.checks.findings import CODES, RANK
 from jobs.core.status.logs import last_lines
+from jobs.core.status.runs import DEADLINE
+from jobs.core.status.times import seconds_between, span
 from jobs.core.sync_copies.kinds import KINDS
 from jobs.kit.values.model import Brake, ExitCode, Finding, ObjectKey, Plan, Severity
 from jobs.kit.values.names import KEY_NAME
@@ -20,6 +22,7 @@ Problem = dict[str, Any]
 UNCHANGED = "unchanged"
 MOST_OF_A_CODE = 100  # problems of one job and code in one namespace: tenants cause some of them
 _LONGEST_REASON = 2000
+_DEADLINE_SECONDS = 3600  # since a deadline ended a run: later runs succeeded, but objects were old
 _MOST_NAMED = 3
 _DENIED = re.compile(r'cannot (\w+) resource "([a-z]+)"')
 _MISTAKES = (
@@ -296,7 +299,10 @@ def of_job(name: str, namespace: str, fields: Mapping[str, Any], *, is_braked: b
         return _failing(name, namespace, runs)
     if state == "late":
         last = f"the last success was at {fields['lastSuccess']}" if fields["lastSuccess"] else "it never succeeded"
-        reason = f"no run succeeded since the schedule was due three times: {last}"
+        before = (
+            f"the last run was scheduled for {fields['lastSchedule']}" if fields["lastSchedule"] else "none started"
+        )
+        reason = f"no run succeeded since the schedule was due three times: {last}, {before}"
         command = shlex.join(["kubectl", "describe", "cronjob", name, "-n", namespace])
         return problem(name, "critical", "job-late", _cronjob(name, namespace), reason, command)
     return None
@@ -312,6 +318,30 @@ def of_metrics(name: str, namespace: str, runs: Sequence[Mapping[str, Any]]) -> 
         return None
     reason = f"run {last['name']} succeeded, but no alert can see it: {last_lines(last['message'])}"
     return problem(name, "warning", "metrics-not-sent", _cronjob(name, namespace), reason, _METRICS_TODO)
+
+
+def of_long_runs(name: str, namespace: str, fields: Mapping[str, Any], now: str) -> list[Problem]:
+    """Return the problems of runs that take too long, and of those that their deadline ended, also before a success."""
+    key = _cronjob(name, namespace)
+    found = []
+    for each in fields["runs"]:
+        seconds = seconds_between(each["start"], each["end"] or now) or 0.0
+        if each["slow"]:
+            node = f" on node {each['node']}" if each["node"] else ""
+            reason = f"run {each['name']}{node} has not ended after {span(seconds)}, longer than usual"
+            end = shlex.join(["kubectl", "delete", "job", each["name"], "-n", namespace])
+            todo = (
+                f"nothing, if it has more to do than usual; else check its node, and let the next run replace it: {end}"
+            )
+            found.append(problem(name, "warning", "job-slow", key, reason, todo))
+        elif each["reason"] == DEADLINE and fields["state"] != "failing" and _age(each, now) < _DEADLINE_SECONDS:
+            reason = f"run {each['name']} was ended by its deadline after {span(seconds)}, before it was done"
+            found.append(problem(name, "warning", "job-failing", key, reason, _failing_todo(each, namespace)))
+    return found
+
+
+def _age(run: Mapping[str, Any], now: str) -> float:
+    return seconds_between(run["end"], now) or 0.0
 
 
 def _failing(name: str, namespace: str, runs: Sequence[Mapping[str, Any]]) -> Problem:
@@ -353,8 +383,11 @@ def _stuck_todo(run: Mapping[str, Any], namespace: str) -> str:
 
 
 def _failing_todo(run: Mapping[str, Any], namespace: str) -> str:
+    describe = shlex.join(["kubectl", "describe", "job", run["name"], "-n", namespace])
+    if run["reason"] == DEADLINE:
+        return f"if runs need longer, raise activeDeadlineSeconds of the CronJob; else check the nodes; see {describe}"
     if run["exitCode"] is None:  # no pod has a log
-        return shlex.join(["kubectl", "describe", "job", run["name"], "-n", namespace])
+        return describe
     log = shlex.join(["kubectl", "logs", "-n", namespace, f"job/{run['name']}"])
     if run["reason"] == "OOMKilled":
         return f"raise the memory limit of the CronJob; see {log}"

@@ -18,7 +18,12 @@ _MISSED = 3  # so many runs in a row without success are late
 _UNSCHEDULED = timedelta(minutes=1)  # a new node may start
 _PENDING = timedelta(minutes=2)  # a pod usually starts within seconds
 _RETRYING = timedelta(minutes=2)  # after the first pod of a Job failed
+_UNSTARTED = timedelta(minutes=3)  # at least, without a run: clocks differ
+_SLOW = timedelta(minutes=1)  # at least, for a Job without a deadline
+_TIMES = 10  # so many times the last duration is slow
 _LATE = timedelta(minutes=10)  # at least: a run may take some minutes, and clocks differ
+
+DEADLINE = "DeadlineExceeded"  # of a Job: activeDeadlineSeconds
 
 WITHOUT_CRONJOB: Mapping[str, Any] = {
     "schedule": None,
@@ -41,7 +46,8 @@ def job_fields(
     of_job: dict[str, list[JobPod]] = {}
     for pod in sorted(pods, key=lambda each: each.created):
         of_job.setdefault(pod.job, []).append(pod)
-    runs = [_run(each, of_job.get(each.name, []), warnings, now) for each in own[:_MOST_RUNS]]
+    usual = _usual(cronjob, own, now)
+    runs = [_run(each, of_job.get(each.name, []), warnings, usual, now) for each in own[:_MOST_RUNS]]
     last_success = max([cronjob.last_success, *(each.end for each in own if each.outcome == "succeeded")])
     return {
         "state": _state(cronjob, runs, last_success, now),
@@ -53,7 +59,19 @@ def job_fields(
     }
 
 
-def _run(job: RunJob, pods: Sequence[JobPod], warnings: Mapping[str, str], now: datetime) -> dict[str, Any]:
+def _usual(cronjob: CronJob, jobs: Sequence[RunJob], now: datetime) -> timedelta:
+    """Return how long a run may take: 10 times the last one that succeeded, or 3 periods if that is shorter."""
+    due = list(islice(due_times(cronjob.schedule, cronjob.time_zone, now), 2))
+    limits = [_MISSED * (due[0] - due[1])] if len(due) > 1 else []
+    last = next((each for each in jobs if each.outcome == "succeeded"), None)
+    if last and (start := parse_time(last.start)) and (end := parse_time(last.end)):
+        limits.append(_TIMES * (end - start))
+    return min(limits, default=timedelta.max)
+
+
+def _run(
+    job: RunJob, pods: Sequence[JobPod], warnings: Mapping[str, str], usual: timedelta, now: datetime
+) -> dict[str, Any]:
     ended = next((each for each in reversed(pods) if each.has_ended), None)
     blocked = _blocked(job, pods, warnings, now) if job.outcome == "running" else ""
     exit_code, reason, message = None, "", ""
@@ -63,10 +81,13 @@ def _run(job: RunJob, pods: Sequence[JobPod], warnings: Mapping[str, str], now: 
         message = next((each.message for each in reversed(pods) if each.exit_code == 0), "")
     elif ended:
         exit_code, reason, message = ended.exit_code, ended.reason, ended.message
-    if job.outcome == "failed":
-        message = message or job.reason
+    if job.outcome == "failed" and (not message or job.reason == DEADLINE):
+        reason, message = reason or job.reason, message or job.message or job.reason
     is_between = exit_code is not None and pods[-1].has_ended
     retries = job.outcome == "running" and is_between and _is_older(job.start, _RETRYING, now)
+    # Half of the deadline at least: the last run may have had nothing to do.
+    longest = max(usual, timedelta(seconds=job.deadline / 2) if job.deadline else _SLOW)
+    runs = job.outcome == "running" and not blocked and not (pods and pods[-1].is_pending)
     return {
         "name": job.name,
         "start": job.start or None,
@@ -76,6 +97,8 @@ def _run(job: RunJob, pods: Sequence[JobPod], warnings: Mapping[str, str], now: 
         "reason": reason or None,
         "message": message.strip()[-_LONGEST_MESSAGE:],
         "stuck": bool(blocked) or retries,
+        "slow": runs and _is_older(job.start, longest, now),
+        "node": next((each.node for each in reversed(pods) if each.node), None),
     }
 
 
@@ -113,15 +136,19 @@ def _state(cronjob: CronJob, runs: Sequence[Mapping[str, Any]], last_success: st
     failed_last = bool(ended) and ended[-1]["outcome"] == "failed" and (ended[-1]["end"] or "") > last_success
     if failed_last or any(each["stuck"] for each in active):
         return "failing"
-    if is_late(cronjob, last_success, now):
+    if is_late(cronjob, last_success, bool(active), now):
         return "late"
     if active and last_success:
         return "running"
     return "ok" if last_success else "never"
 
 
-def is_late(cronjob: CronJob, last_success: str, now: datetime) -> bool:
-    """Whether no run succeeded in 10 minutes, although the CronJob was due three times since its last success."""
-    since = parse_time(max(last_success, cronjob.created))
+def is_late(cronjob: CronJob, last_success: str, is_active: bool, now: datetime) -> bool:
+    """Whether the CronJob was due three times since its last success, or since its last run if none is active.
+
+    The success is at least 10 minutes ago, or the last run 3.
+    """
     due = list(islice(due_times(cronjob.schedule, cronjob.time_zone, now), _MISSED))
-    return since is not None and len(due) == _MISSED and since < min(due[-1], now - _LATE)
+    moments = [(last_success, _LATE), *([] if is_active else [(cronjob.last_schedule, _UNSTARTED)])]
+    sinces = [(parse_time(max(text, cronjob.created)), least) for text, least in moments]
+    return len(due) == _MISSED and any(since and since < min(due[-1], now - least) for since, least in sinces)
