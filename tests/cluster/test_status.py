@@ -83,6 +83,28 @@ def test_a_run_that_takes_long_and_one_that_its_deadline_ended(api: Api, monkeyp
     assert problem["reason"].startswith("the last run failed (DeadlineExceeded): Job was active longer than")
 
 
+def test_a_run_that_no_node_takes_names_the_taints(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    namespace = api.namespace("ops")
+    create_account(api, namespace, "sync-copies")
+    api.create(cronjob(namespace))
+    for name in ("one", "two"):
+        taint = {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"{name}-{api.token}"}}
+        api.create({**node, "spec": {"taints": [taint, {"key": "slow", "effect": "PreferNoSchedule"}]}})
+    kubectl(api, "create", "job", "tainted", "--from=cronjob/sync-copies", "-n", namespace)
+    message = "0/2 nodes are available: 2 node(s) had untolerated taint(s)."  # of kube-scheduler 1.36
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    api.patch_status(pod_of(api, namespace, "tainted"), {"phase": "Pending", "conditions": [condition]})
+
+    monkeypatch.setattr(clock.ServerClock, "now", lambda _: datetime.now(timezone.utc) + timedelta(minutes=2))
+    _, (problem,) = shown(api, namespace)
+
+    assert problem["code"] == "job-stuck"
+    assert message in problem["reason"]
+    assert "dedicated=gpu:NoSchedule (nodes: " in problem["reason"]
+    assert "PreferNoSchedule" not in problem["reason"]
+
+
 def test_runs_of_real_jobs(api: Api) -> None:
     namespace = api.namespace("ops")
     create_account(api, namespace, "sync-copies")

@@ -179,6 +179,23 @@ class JobPod(Struct, frozen=True):
         return self.exit_code is not None or bool(self.reason or self.message)
 
 
+class _Taint(Struct):
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class _NodeSpec(Struct):
+    taints: list[_Taint] | None = None
+
+
+class NodeObject(Struct):
+    """A node as the API serves it."""
+
+    metadata: Metadata
+    spec: _NodeSpec = msgspec.field(default_factory=_NodeSpec)
+
+
 class _Involved(Struct):
     name: str = ""
 
@@ -253,6 +270,12 @@ def job_pod(read: PodObject) -> JobPod:
     is_pending = status.phase == "Pending"
     node = read.spec.node_name
     return JobPod(name, job, created, waiting=waiting, is_unscheduled=bool(waiting), is_pending=is_pending, node=node)
+
+
+def taints(read: NodeObject) -> list[str]:
+    """Return the taints that keep pods from a node, as kubectl prints them."""
+    found = (each for each in read.spec.taints or [] if each.effect != "PreferNoSchedule")
+    return [f"{each.key}{f'={each.value}' if each.value else ''}:{each.effect}" for each in found]
 
 
 def warning(read: EventObject) -> tuple[str, str, str]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from jobs.core.status.custom import Custom
 from jobs.core.status.installed import (
@@ -15,12 +17,14 @@ from jobs.core.status.installed import (
     EventObject,
     JobObject,
     JobPod,
+    NodeObject,
     PodObject,
     RunJob,
     cron_job,
     is_of_installation,
     job_pod,
     run_job,
+    taints,
     warning,
 )
 from jobs.core.status.problems import missing_right, right_in
@@ -31,9 +35,11 @@ from jobs.kit.values.decoding import decode
 from jobs.kit.values.errors import ApiError, ConfigurationError
 from jobs.kit.values.model import ObjectKey
 from jobs.kit.values.reads import Head, Invalid
-from jobs.kit.values.resources import CONFIGMAPS, CRON_JOBS, EVENTS, EXCHANGE_RATES, JOBS, PODS, Resource
+from jobs.kit.values.resources import CONFIGMAPS, CRON_JOBS, EVENTS, EXCHANGE_RATES, JOBS, NODES, PODS, Resource
 from jobs.kit.values.stamps import MANAGER
+from jobs.kit.values.text import listed
 
+_MOST_TAINTS = 3
 _SELECTOR = f"{PART_OF}=kube-chores"
 Item = TypeVar("Item")
 Found = TypeVar("Found")
@@ -93,7 +99,21 @@ class Reads:
             warnings.update(self._warnings(namespace, "involvedObject.kind=Job,reason=FailedCreate"))
         if any(each.is_pending and not each.waiting and each.job in active for each in pods):
             warnings.update(self._warnings(namespace, "involvedObject.kind=Pod,type=Warning"))
-        return jobs, pods, warnings
+        return jobs, self._with_taints(pods), warnings
+
+    def _with_taints(self, pods: Sequence[JobPod]) -> list[JobPod]:
+        """Return the pods; those that no node takes name its taints: kube-scheduler 1.36 does not."""
+        tainted = [each for each in pods if each.is_unscheduled and "untolerated taint" in each.waiting]
+        if not tainted:
+            return [*pods]
+        counts = Counter(each for found in self.attempt(self._taints) for each in found)
+        named = listed([f"{taint} (nodes: {number})" for taint, number in counts.most_common()], _MOST_TAINTS)
+        return [
+            replace(each, waiting=f"{each.waiting}; {named}") if each in tainted and named else each for each in pods
+        ]
+
+    def _taints(self) -> list[list[str]]:
+        return self._list(NODES, NodeObject, taints, "", selector="")
 
     def _warnings(self, namespace: str, fields: str) -> dict[str, str]:
         events = self.attempt(lambda: self._list(EVENTS, EventObject, warning, namespace, "", fields))
