@@ -269,7 +269,7 @@ BREAKS: dict[str, tuple[Callable[[Mirrors, Mirror], Any], list[str]]] = {
     "a smaller volume is requested": (partial(Mirrors.specify, storage={"size": "10Gi"}), ["volume-shrink"]),
     "an image without a tag": (image_without_tag, ["image-unpinned"]),
     "images that nodes pull only through the mirror": (image_of_itself, 2 * ["image-depends-on-mirror"]),
-    "the mirror was deleted": (orphaned, 5 * ["orphan"]),
+    "the mirror was deleted": (orphaned, 4 * ["orphan"]),
     "the claim is new and has no volume yet": (pending, ["volume-pending"]),
     "the volume of the claim was deleted": (lost, ["volume-lost"]),
     "a resource is being deleted": (terminating, ["terminating"]),

@@ -680,7 +680,7 @@ def test_nodes_are_cleaned_up_before_a_mirror_is_deleted_and_its_cache_is_retain
 
     first = repair()
 
-    assert (first.exit_code, first.summary) == (0, {"configured": 1, "orphan": 5})
+    assert (first.exit_code, first.summary) == (0, {"configured": 1, "orphan": 4})
     name = mirror.registry_mirror.name
     assert reasons(first) == {("configured", f"nodes remove the files of registrymirror/{name}, which does not exist")}
     (container,) = api.read(mirror.daemon_set.document())["spec"]["template"]["spec"]["containers"]
@@ -694,11 +694,15 @@ def test_nodes_are_cleaned_up_before_a_mirror_is_deleted_and_its_cache_is_retain
     mirrors.settle(mirror)
     second = repair()
 
-    assert (second.exit_code, second.summary) == (0, {"deleted": 4, "orphan": 1})
+    assert (second.exit_code, second.summary) == (0, {"deleted": 4})
     deletes = [each.path.split("/")[-2] for each in api.writes() if each.method == "DELETE"]
     assert deletes == ["daemonsets", "statefulsets", "services", "services"]
     assert [each["kind"] for each in created(api, mirror)] == ["PersistentVolumeClaim"]
-    assert "--allow-cache-loss" in repair().results[0]["remedy"]
+    assert audit("--check").exit_code == 0
+    (kept,) = repair("-v").results
+    assert (kept["code"], kept["severity"], kept["object"]["name"]) == ("retained", "info", mirror.name)
+    assert "--allow-cache-loss" in kept["remedy"]
+    assert repair("--allow-cache-loss", "--dry-run").summary == {"deleted": 1}
 
     assert repair("--allow-cache-loss").summary["deleted"] == 1
     wait_for(lambda: _is_deleted(mirrors, mirror), "the claim to be deleted")
@@ -744,7 +748,7 @@ def test_the_brake_blocks_the_removal_of_too_many_mirrors(
 
     # The brake does not block a removal in progress: otherwise the user must allow each step.
     mirrors.settle(mirror)
-    assert repair("--max-deletes", "0").summary == {"deleted": 4, "orphan": 1}
+    assert repair("--max-deletes", "0").summary == {"deleted": 4}
     # It counts the retained cache.
     assert repair("--max-deletes", "0", "--allow-cache-loss").exit_code == 4
     assert api.get(mirror.claim.document())

@@ -13,6 +13,7 @@ from jobs.kit.api import clock
 from tests.api.conftest import Run, with_rule
 from tests.api.test_view import reads, user
 from tests.apis import Api, wait_for
+from tests.mirrors import Mirrors, registry_mirror
 from tests.worlds import (
     cluster_role_ref,
     configmap,
@@ -201,6 +202,20 @@ def test_without_crds_the_status_is_a_note(api: Api) -> None:
     assert "the status is unknown: kube-chores is not installed in namespace default" in done.stdout
     assert status(api, "--check", namespace="default").exit_code == 2
     assert "the CRD copyrators.kubechores.dev is not installed" in " ".join(done.stdout.split())
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_claim_that_is_kept_after_its_mirror_is_no_problem(api: Api) -> None:
+    mirrors = Mirrors(api)
+    removed = mirrors.of(registry_mirror(mirrors.name()))
+    mirrors.apply(removed.claim.document())
+
+    def codes() -> list[str]:
+        return [each["code"] for each in document(api)["problems"] if each["job"] == "mirror-audit"]
+
+    assert codes() == []
+    mirrors.apply(removed.headless_service.document())
+    assert codes() == ["orphan"]
 
 
 def test_a_rate_has_its_date_and_the_time_of_its_last_change(api: Api, fetch: Run, team: str) -> None:

@@ -206,8 +206,7 @@ CODES: Mapping[str, Code] = {
     "orphan": Code(
         _WARNING,
         "the mirror of a resource does not exist, or no longer defines it",
-        "run mirror-audit --repair, which deletes it; it deletes the claim, and the cache with it, only with "
-        "--allow-cache-loss",
+        "run mirror-audit --repair, which deletes it",
     ),
     "status-failed": Code(
         _CRITICAL,
@@ -215,6 +214,11 @@ CODES: Mapping[str, Code] = {
         "grant the permission that the finding names",
     ),
     "skipped": Code(_INFO, "the RegistryMirror is being deleted", "nothing"),
+    "retained": Code(
+        _INFO,
+        "the mirror of a claim does not exist; the claim is kept with its cache for a later mirror of this name",
+        "nothing; to delete it, run mirror-audit --repair --allow-cache-loss",
+    ),
     "unchanged": Code(_INFO, "a resource has no findings", "nothing"),
 }
 RANK = {code: number for number, code in enumerate(CODES)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from jobs.core.mirror_audit.actual.objects import is_managed, mirror_name
+from jobs.core.mirror_audit.actual.objects import UNKNOWN, Object, is_managed, is_terminating, mirror_name
 from jobs.core.mirror_audit.checks.findings import CODES, finding, unreadable
 from jobs.core.mirror_audit.desired.mirror import CREDENTIALS_VERSION, Mirror
 from jobs.core.mirror_audit.desired.names import NODE_IMAGE, name_problem
@@ -13,7 +13,7 @@ from jobs.core.mirror_audit.observed import Credentials, Observed, Settings
 from jobs.core.mirror_audit.registry_mirrors import RegistryMirror
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.model import ExitCode, Finding, Need, ObjectKey
-from jobs.kit.values.resources import EVENTS
+from jobs.kit.values.resources import CLAIMS, EVENTS
 
 
 def mirrors_of(observed: Observed, settings: Settings) -> list[Mirror]:
@@ -163,7 +163,14 @@ def _orphans(observed: Observed, settings: Settings) -> Iterator[Finding]:
         why = "does not define it" if name in known else "does not exist"
         reason = f"was created for registrymirror/{name}, which {why}"
         subjects = (name,) if name in known else ()
-        yield Finding("orphan", CODES["orphan"].severity, key, reason, subjects=subjects)
+        code = "retained" if _is_retained(key, actual, settings) else "orphan"
+        yield Finding(code, CODES[code].severity, key, reason, subjects=subjects)
+
+
+def _is_retained(key: ObjectKey, actual: Object, settings: Settings) -> bool:
+    """Return whether a claim is kept on purpose for a later mirror of its name."""
+    is_kept = key.kind == CLAIMS.kind and not settings.allow_cache_loss
+    return is_kept and not is_terminating(actual) and mirror_name(actual) != UNKNOWN
 
 
 def _keys(registry_mirror: RegistryMirror, settings: Settings) -> list[ObjectKey]:

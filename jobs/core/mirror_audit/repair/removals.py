@@ -39,7 +39,7 @@ def removals(
         return steps, ()
     what = f"{len(removed)} mirror{'s' * (len(removed) != 1)}"
     brake = Brake(f"the deletion brake blocks the removal of {what}", "--max-deletes", str(len(removed)))
-    return [(each, _BLOCKED) for each in orphans], (brake,)
+    return [(each, step if each.code == "retained" else _BLOCKED) for each, step in steps], (brake,)
 
 
 def _name(orphan: Finding, observed: Observed) -> str:

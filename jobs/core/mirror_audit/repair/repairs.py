@@ -23,6 +23,7 @@ from jobs.kit.values.model import Action, Finding, Fix, ObjectKey, Plan
 from jobs.kit.values.resources import CLAIMS, DAEMON_SETS, SERVICES, STATEFUL_SETS
 
 _ORDER = (SERVICES.kind, CLAIMS.kind, STATEFUL_SETS.kind, DAEMON_SETS.kind)
+_REMOVALS = ("orphan", "retained")
 _HOSTS = ("--host=", "--upstream=")  # arguments that set which images nodes pull through the mirror
 
 
@@ -30,10 +31,10 @@ def repairs(findings: Sequence[Finding], mirrors: Sequence[Mirror], observed: Ob
     """Add the next step to each finding, mirror by mirror: no mirror blocks the repair of another."""
     by_subjects: dict[tuple[str, ...], list[Finding]] = {}
     for each in findings:
-        if each.code != "orphan":
+        if each.code not in _REMOVALS:
             by_subjects.setdefault(each.subjects, []).append(each)
     by_name: dict[tuple[str, ...], Mirror] = {(mirror.registry_mirror.name,): mirror for mirror in mirrors}
-    steps, brakes = removals([each for each in findings if each.code == "orphan"], observed, settings)
+    steps, brakes = removals([each for each in findings if each.code in _REMOVALS], observed, settings)
     for subjects, found in by_subjects.items():
         mirror = by_name.get(subjects)
         context = Context(mirror, found, observed, settings) if mirror else None
