@@ -22,7 +22,16 @@ from jobs.kit.run import flags, log, variables
 from jobs.kit.run.job import Job, Limits, Steps
 from jobs.kit.run.runner import run
 from jobs.kit.values.model import ObjectKey, RunOptions
-from jobs.kit.values.resources import EVENTS, PODS, REGISTRY_MIRRORS, SECRETS, SERVICE_PROXY, STORAGE_CLASSES, by_kind
+from jobs.kit.values.resources import (
+    EVENTS,
+    PODS,
+    PRIORITY_CLASSES,
+    REGISTRY_MIRRORS,
+    SECRETS,
+    SERVICE_PROXY,
+    STORAGE_CLASSES,
+    by_kind,
+)
 
 REPAIR = "mirror-repair"  # the CronJob with the rights to repair
 
@@ -130,7 +139,16 @@ def command(context: click.Context, options: Options) -> None:
         raise click.UsageError(f"{names} cannot be used without --repair.")
     job = Job(
         NAME,
-        by_kind(*RESOURCE_KINDS, EVENTS, PODS, REGISTRY_MIRRORS, SECRETS, SERVICE_PROXY, STORAGE_CLASSES),
+        by_kind(
+            *RESOURCE_KINDS,
+            EVENTS,
+            PODS,
+            PRIORITY_CLASSES,
+            REGISTRY_MIRRORS,
+            SECRETS,
+            SERVICE_PROXY,
+            STORAGE_CLASSES,
+        ),
         settings,
         observe,
         plan,

@@ -23,7 +23,7 @@ UNDERSTOOD = {
     "labels",
     "replacements",
 }
-CLUSTER_SCOPED = ("Namespace", "CustomResourceDefinition", "ClusterRole", "Validating")
+CLUSTER_SCOPED = ("Namespace", "PriorityClass", "CustomResourceDefinition", "ClusterRole", "Validating")
 Object = dict[str, Any]
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # not every platform's PyYAML has libyaml
 

@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from .causes import Cause
+from .quantities import amount
 
 Obj = dict[str, Any]
 _REASONS = ("FieldValueRequired", "FieldValueInvalid", "FieldValueForbidden", "FieldValueDuplicate")
@@ -36,7 +37,11 @@ def _program(text: str) -> Any:
     import celpy
 
     environment = celpy.Environment()
-    return environment.program(environment.compile(text))
+    return environment.program(environment.compile(text), functions=_QUANTITIES)
+
+
+# https://kubernetes.io/docs/reference/using-api/cel/#kubernetes-quantity-library
+_QUANTITIES: Obj = {"quantity": amount, "compareTo": lambda one, other: (one > other) - (one < other)}
 
 
 def _compiled(raw: Obj) -> list[Rule]:

@@ -181,6 +181,9 @@ DAEMON_SETS = _built_in(
     spec=True,
 )
 ENDPOINT_SLICES = _built_in("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices")
+PRIORITY_CLASSES = _built_in(
+    "scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", namespaced=False, short_names=("pc",)
+)
 STORAGE_CLASSES = _built_in(
     "storage.k8s.io", "v1", "StorageClass", "storageclasses", namespaced=False, short_names=("sc",)
 )
@@ -236,6 +239,7 @@ BUILT_IN = (
     CRON_JOBS,
     JOBS,
     ENDPOINT_SLICES,
+    PRIORITY_CLASSES,
     STORAGE_CLASSES,
     NETWORK_POLICIES,
     CLUSTER_ROLE_BINDINGS,

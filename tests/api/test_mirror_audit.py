@@ -853,7 +853,10 @@ def test_all_problems_of_mirrors_in_files_are_reported_at_once(api: Api, audit: 
     file = tmp_path / "mirrors.yaml"
     bad = registry_mirror("bad", "https://Registry.example.com/path", ttl="soon", allowUnauthenticatedReaders=True)
     bad["metadata"]["namespace"] = "shop"
-    keyless = registry_mirror("keyless", allowUnauthenticatedReaders=True, tolerations=[{"effect": "NoSchedule"}])
+    effect = [{"effect": "NoSchedule"}]
+    keyless = registry_mirror(
+        "keyless", allowUnauthenticatedReaders=True, tolerations=effect, registryTolerations=effect
+    )
     file.write_text(yaml.safe_dump_all([bad, keyless]))
 
     ran = audit("-f", str(file))
@@ -865,6 +868,7 @@ def test_all_problems_of_mirrors_in_files_are_reported_at_once(api: Api, audit: 
         "bad: metadata.namespace: registrymirrors are cluster-scoped; remove it",
         "keyless: spec.allowUnauthenticatedReaders: ",
         "keyless: spec.tolerations[0]: without a key the operator must be Exists",
+        "keyless: spec.registryTolerations[0]: without a key the operator must be Exists",
     ):
         assert problem in ran.stderr
 
@@ -877,6 +881,7 @@ def test_all_problems_of_mirrors_in_files_are_reported_at_once(api: Api, audit: 
         ({"upstreamUrl": "quay.io", "fallback": "Other"}, "spec.fallback"),
         ({"upstreamUrl": "quay.io", "allowUnauthenticatedReaders": True}, "spec.allowUnauthenticatedReaders"),
         ({"upstreamUrl": "quay.io", "tolerations": [{"effect": "NoSchedule"}]}, "spec.tolerations[0]"),
+        ({"upstreamUrl": "quay.io", "registryTolerations": [{"effect": "NoSchedule"}]}, "spec.registryTolerations[0]"),
     ],
 )
 def test_the_server_rejects_an_invalid_mirror(api: Api, installed: Path, spec: Object, field: str) -> None:

@@ -250,6 +250,49 @@ def test_a_registry_is_not_rolled_while_its_upstream_is_down(
     assert repairing().summary["serverside-applied"] == 1
 
 
+def priority_class(name: str) -> Object:
+    return {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": 5}
+
+
+def test_pods_get_a_priority_class_only_if_it_exists(api: Api, repair: Run, mirrors: Mirrors, mirror: Mirror) -> None:
+    high = mirrors.name("high")
+    mirrors.specify(mirror, priorityClassName=high)
+    mirrors.create("new", "quay.io", priorityClassName=high)
+    when = f"a repair continues when priorityclass/{high} exists"
+
+    repair()  # creates the Services and the claim of the new mirror
+    api.mark()
+    blocked = repair()
+    workloads = [each for each in blocked.results if each["object"]["kind"].endswith("Set")]
+    remedy = f"{when}: apply the manifests again, or change spec.priorityClassName"
+    assert [each["remedy"] for each in workloads] == [remedy] * 4
+    assert (blocked.exit_code, changes(api)) == (0, [])
+    assert len([each for each in api.requests() if "priorityclasses" in each.path]) == 1
+
+    api.create(priority_class(high))
+    assert repair().summary["serverside-applied"] == 2
+    pod = api.read(mirror.stateful_set.document())["spec"]["template"]["spec"]
+    assert pod["priorityClassName"] == high
+
+
+def test_a_mirror_has_a_priority_by_default_which_a_repair_restores(
+    api: Api, repair: Run, mirrors: Mirrors, mirror: Mirror
+) -> None:
+    workloads = [mirror.stateful_set.document(), mirror.daemon_set.document()]
+    for each in workloads:
+        pod = api.read(each)["spec"]["template"]["spec"]
+        assert pod["priorityClassName"] == "kube-chores-mirrors"
+        mirrors.edit(each, {"spec": {"template": {"spec": {"priorityClassName": None}}}})
+    mirrors.settle(mirror)
+
+    repair()
+    mirrors.settle(mirror)
+    repair()
+
+    for each in workloads:
+        assert api.read(each)["spec"]["template"]["spec"]["priorityClassName"] == "kube-chores-mirrors"
+
+
 def test_an_immutable_field_rolls_no_registry_while_its_upstream_is_down(
     api: Api, repairing: Run, mirrors: Mirrors, registries: Registries
 ) -> None:

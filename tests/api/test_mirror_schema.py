@@ -49,10 +49,14 @@ VALUES: dict[str, tuple[list[object], list[object]]] = {
         ["", "0", "0Gi", "-1Gi", "+1Gi", "1 Gi", "1gi", "1K", "1.", ".5Gi", "1e3", "1m", "1n", "1Gi\n", "\u0661Gi", 1],
     ),
     "resources.limits.memory": (
-        ["1", "0", "1.5Gi", "500m", 0, 5, 2**62],
-        ["", "-1", "1e3", "1n", "x", -1, 1.5, "1Gi\n", "\u0661", True, "1" * 33],
+        ["1", "0", "1.5Gi", "500m", 0, 5, "64Gi", 2**36],
+        ["", "-1", "1e3", "1n", "x", -1, 1.5, "1Gi\n", "\u0661", True, "1" * 33, "65Gi", "1Ei", 2**36 + 1, 2**62],
     ),
-    "resources.requests.cpu": (["1", 1], ["-1", -1]),
+    "resources.requests.cpu": (["1", 1, "16", 16, "16000m"], ["-1", -1, "100", 17, "16001m", "16.1", "1Gi"]),
+    "resources.requests.ephemeral-storage": (["64Gi"], ["65Gi"]),
+    # What takes devices and memory of the node from other pods.
+    "resources.limits.example": ([], ["0", "1", 1]),
+    "priorityClassName": (["a", "systems", "a.b"], ["system-cluster-critical", "system-node-critical", "system-x", 1]),
 }
 
 

@@ -5,9 +5,11 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
+from decimal import Decimal
 
 import pytest
 
+from jobs.core.mirror_audit.quantities import quantity
 from jobs.core.mirror_node.hosts import hosts_toml
 from tests.apis import Api, wait_for
 from tests.mirrors import NAMESPACE
@@ -130,6 +132,43 @@ def test_without_a_fallback_pods_wait_for_the_mirror(mirrored: Start, upstream: 
     lab.scale(1)
     lab.runs("app", 120)
     assert ADDRESS not in {each.sender for each in upstream.accesses()}
+
+
+def test_a_pod_of_a_higher_priority_does_not_preempt_a_mirror(api: Api, mirrored: Start) -> None:
+    lab = mirrored(fallback="None")
+    before = lab.registry()
+    assert before
+    requests = [
+        quantity(container["resources"].get("requests", {}).get("cpu", 0))
+        for pod in api.items("v1", "Pod")
+        if pod["status"]["phase"] in ("Pending", "Running")
+        for container in pod["spec"]["containers"]
+    ]
+    (node,) = api.items("v1", "Node")
+    # It fits only if the registry, which requests 60m, ends.
+    cpu = quantity(node["status"]["allocatable"]["cpu"]) - sum(requests) + Decimal("0.03")
+    namespace = api.namespace("important")
+    api.create(
+        {
+            "apiVersion": "scheduling.k8s.io/v1",
+            "kind": "PriorityClass",
+            "metadata": {"name": namespace},
+            "value": 999_999_999,
+        }
+    )
+    metadata = {"name": "important", "namespace": namespace}
+    container = {"name": "app", "image": "registry.example.com/app", "resources": {"requests": {"cpu": str(cpu)}}}
+    spec = {"priorityClassName": namespace, "containers": [container]}
+    important = api.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+
+    def scheduled() -> str:
+        conditions = api.read(important)["status"].get("conditions", [])
+        return next((each.get("message", "") for each in conditions if each["type"] == "PodScheduled"), "")
+
+    wait_for(lambda: "No preemption victims found" in scheduled(), "the scheduler", detail=scheduled)
+    after = lab.registry()
+    assert after and after["metadata"]["uid"] == before["metadata"]["uid"]
+    assert "deletionTimestamp" not in after["metadata"]
 
 
 def test_a_mirror_that_never_worked_works_when_it_is_corrected_and_its_old_file_is_removed(

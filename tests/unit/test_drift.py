@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.core.mirror_audit.checks.drift import drift
-from jobs.core.mirror_audit.desired.quantities import quantity
+from jobs.core.mirror_audit.quantities import quantity
 from tests.sweeps import examples
 
 

@@ -15,6 +15,7 @@ from jobs.core.mirror_audit.registry_mirrors import RegistryMirror, parse_regist
 from jobs.kit.values.model import ObjectKey
 from jobs.kit.values.reads import Head
 from tests.manifests import (
+    CLUSTER_SCOPED,
     COPIES,
     ROOT,
     Object,
@@ -97,9 +98,9 @@ def test_an_unknown_field_in_a_kustomization_is_an_error(tmp_path: Path) -> None
 def test_every_object_has_the_recommended_labels(obj: Object) -> None:
     labels = obj["metadata"]["labels"]
     assert (labels[f"{LABELS}name"], labels[f"{LABELS}part-of"]) == ("kube-chores", "kube-chores")
-    if obj["kind"] not in ("Namespace", "CustomResourceDefinition"):
+    if obj["kind"] not in ("Namespace", "PriorityClass", "CustomResourceDefinition"):
         assert (CRONJOBS / labels[f"{LABELS}component"]).is_dir(), "the component is the job's folder"
-    cluster_wide = obj["kind"].startswith(("Namespace", "CustomResourceDefinition", "ClusterRole", "Validating"))
+    cluster_wide = obj["kind"].startswith(CLUSTER_SCOPED)
     place = obj["metadata"].get("namespace")
     assert place in ([None] if cluster_wide else PLACES.get(labels.get(COMPONENT, ""), ["kube-chores"]))
 
@@ -202,7 +203,7 @@ def test_the_component_without_policies_omits_only_the_policies() -> None:
     policies = [obj for obj in whole if obj["kind"].startswith("ValidatingAdmissionPolicy")]
 
     assert with_component("without-policies") == [obj for obj in whole if obj not in policies]
-    assert len(policies) == 12
+    assert len(policies) == 16
 
 
 def test_farm_pods_has_no_right_to_delete_and_only_reads_pods() -> None:

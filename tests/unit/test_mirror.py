@@ -220,6 +220,8 @@ def test_every_field_of_the_spec_is_set() -> None:
         image=PINNED,
         resources={"limits": {"memory": "1Gi", "cpu": 2}},
         tolerations=[{"key": "a", "operator": "Exists"}],
+        registryTolerations=[{"key": "b", "operator": "Exists"}],
+        priorityClassName="infra",
     )
     container, _ = desired.stateful_set.spec.template.spec.containers
 
@@ -228,7 +230,9 @@ def test_every_field_of_the_spec_is_set() -> None:
     assert container.image == PINNED
     assert container.resources.limits == {"memory": "1Gi", "cpu": 2, "ephemeral-storage": "512Mi"}
     assert container.resources.requests == {"cpu": "50m", "memory": "128Mi", "ephemeral-storage": "64Mi"}
-    assert [each.key for each in desired.daemon_set.spec.template.spec.tolerations] == ["a"]
+    pods = [each.spec.template.spec for each in (desired.daemon_set, desired.stateful_set)]
+    assert [each.key for pod in pods for each in pod.tolerations] == ["a", "b"]
+    assert [pod.priority_class_name for pod in pods] == ["infra", "infra"]
     assert mirror(tolerations=[]).daemon_set.spec.template.spec.tolerations == ()
 
 

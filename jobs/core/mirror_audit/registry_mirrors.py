@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
+from jobs.core.mirror_audit.quantities import quantity
 from jobs.core.mirror_node.hosts import is_host
 from jobs.kit.values.conditions import Condition
 from jobs.kit.values.reads import Head, Invalid, parse
@@ -37,6 +38,7 @@ _LONGEST_IMAGE = 512
 _SIZE = re.compile(r"[1-9][0-9]*(\.[0-9]+)?([kMGTPE]|[KMGTPE]i)?")
 _AMOUNT = re.compile(r"[0-9]+(\.[0-9]+)?(m|[kMGTPE]|[KMGTPE]i)?")
 _LONGEST_AMOUNT = 32
+_MOST: Amounts = {"cpu": "16", "memory": "64Gi", "ephemeral-storage": "64Gi"}
 
 
 class Storage(Struct, frozen=True, rename="camel"):
@@ -75,7 +77,9 @@ class Spec(Struct, frozen=True, rename="camel"):
     ttl: str = "168h"
     image: str = ""
     resources: Resources = Resources()
+    priority_class_name: str = ""
     tolerations: tuple[Toleration, ...] | None = None
+    registry_tolerations: tuple[Toleration, ...] = ()
 
     @property
     def upstream(self) -> str:
@@ -129,9 +133,13 @@ def spec_problems(spec: Spec) -> Iterator[str]:
     yield from _amount_problems(spec)
     if spec.allow_unauthenticated_readers and not spec.credentials_secret:
         yield "allowUnauthenticatedReaders: allowUnauthenticatedReaders requires credentialsSecret"
-    for number, each in enumerate(spec.tolerations or ()):
-        if not each.key and each.operator != "Exists":
-            yield f"tolerations[{number}]: without a key the operator must be Exists"
+    for field, tolerations in (
+        ("tolerations", spec.tolerations or ()),
+        ("registryTolerations", spec.registry_tolerations),
+    ):
+        for number, each in enumerate(tolerations):
+            if not each.key and each.operator != "Exists":
+                yield f"{field}[{number}]: without a key the operator must be Exists"
 
 
 def _name_problems(spec: Spec) -> Iterator[str]:
@@ -141,6 +149,8 @@ def _name_problems(spec: Spec) -> Iterator[str]:
         yield f"registryHost: {spec.registry_host!r} is not a host"
     if spec.image and not (_IMAGE.fullmatch(spec.image) and len(spec.image) <= _LONGEST_IMAGE):
         yield f"image: {spec.image!r} is not an image reference"
+    if spec.priority_class_name.startswith("system-"):
+        yield f"priorityClassName: {spec.priority_class_name!r}: pods of mirrors cannot have a PriorityClass system-*"
 
 
 def _amount_problems(spec: Spec) -> Iterator[str]:
@@ -150,6 +160,11 @@ def _amount_problems(spec: Spec) -> Iterator[str]:
         for name, amount in amounts.items():
             if not _is_amount(str(amount), _AMOUNT):
                 yield f"resources.{field}.{name}: {amount!r} is not a quantity; write one such as 500m or 1Gi"
+            elif name not in _MOST or quantity(amount) > quantity(_MOST[name]):
+                yield (
+                    f"resources.{field}.{name}: a registry can have at most 16 CPUs, 64Gi of memory and 64Gi of "
+                    "ephemeral-storage, and no other resources"
+                )
 
 
 def _is_amount(text: str, form: re.Pattern[str]) -> bool:

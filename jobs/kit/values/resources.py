@@ -54,6 +54,7 @@ ENDPOINT_SLICES = Resource("discovery.k8s.io/v1", "EndpointSlice", "endpointslic
 NETWORK_POLICIES = Resource("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies")
 CLUSTER_ROLES = Resource("rbac.authorization.k8s.io/v1", "ClusterRole", "clusterroles")
 ROLE_BINDINGS = Resource("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings")
+PRIORITY_CLASSES = Resource("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses")
 STORAGE_CLASSES = Resource("storage.k8s.io/v1", "StorageClass", "storageclasses")
 CRDS = Resource("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions")
 # A GET of a Service through the API server. The name of such an "object" ends with the path of the request.

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Raw, Struct, field
 
 from jobs.core.mirror_audit.desired.names import NAME
-from jobs.core.mirror_audit.desired.quantities import quantity
+from jobs.core.mirror_audit.quantities import quantity
 from jobs.kit.values import stamps
 from jobs.kit.values.decoding import MAX_LEVELS, decode
 from jobs.kit.values.errors import InvalidObjectError

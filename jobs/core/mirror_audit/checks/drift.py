@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from jobs.core.mirror_audit.actual.objects import Object
 from jobs.core.mirror_audit.desired.manifests import Manifest
-from jobs.core.mirror_audit.desired.quantities import quantity
+from jobs.core.mirror_audit.quantities import quantity
 from jobs.kit.values import stamps
 from jobs.kit.values.model import Change
 

@@ -16,8 +16,8 @@ from jobs.core.mirror_audit.checks.drift import Drift, resource_drift
 from jobs.core.mirror_audit.checks.findings import Problem, finding
 from jobs.core.mirror_audit.desired.manifests import Manifest
 from jobs.core.mirror_audit.desired.mirror import Mirror
-from jobs.core.mirror_audit.desired.quantities import quantity
 from jobs.core.mirror_audit.observed import Observed, Settings
+from jobs.core.mirror_audit.quantities import quantity
 from jobs.core.mirror_node.hosts import UNUSED
 from jobs.kit.values import stamps
 from jobs.kit.values.model import Finding, ObjectKey

@@ -189,6 +189,7 @@ class PodSpec(_Part, frozen=True):
     security_context: PodSecurityContext
     containers: tuple[Container, ...]
     volumes: tuple[Volume, ...]
+    priority_class_name: str = ""
     tolerations: tuple[Toleration, ...] = ()
 
 

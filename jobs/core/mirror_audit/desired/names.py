@@ -11,6 +11,7 @@ NAME = "mirror-audit"
 NODE_NAMESPACE = "kube-chores-nodes"
 REGISTRY_IMAGE = "docker.io/library/registry:3"
 NODE_IMAGE = f"kube-chores:{__version__}"
+PRIORITY_CLASS = "kube-chores-mirrors"
 MIRROR = "kubechores.dev/mirror"
 COMPONENT = "app.kubernetes.io/component"
 PORT = 5000

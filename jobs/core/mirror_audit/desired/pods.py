@@ -15,8 +15,8 @@ from jobs.core.mirror_audit.desired.manifests import (
     Volume,
     VolumeMount,
 )
-from jobs.core.mirror_audit.desired.names import CACHE_PORT, CACHE_PORT_NAME, PORT, PORT_NAME
-from jobs.core.mirror_audit.desired.quantities import quantity
+from jobs.core.mirror_audit.desired.names import CACHE_PORT, CACHE_PORT_NAME, PORT, PORT_NAME, PRIORITY_CLASS
+from jobs.core.mirror_audit.quantities import quantity
 from jobs.core.mirror_audit.registry_mirrors import (
     PASSWORD,
     USERNAME,
@@ -62,7 +62,8 @@ def registry_pod(spec: Spec, image: str, node_image: str, claim: str) -> PodSpec
     )
     cache = Volume(name="cache", persistent_volume_claim={"claimName": claim})
     # The registry is the first container: kubectl logs prints the log of the first one.
-    return _pod((_registry_container(spec, image), _cache_container(spec, node_image)), (cache,), security)
+    containers = (_registry_container(spec, image), _cache_container(spec, node_image))
+    return _pod(spec, containers, (cache,), security, spec.registry_tolerations)
 
 
 def _registry_container(spec: Spec, image: str) -> Container:
@@ -151,7 +152,7 @@ def _registry_env(spec: Spec) -> tuple[Env, ...]:
 
 def node_pod(registry_mirror: RegistryMirror, image: str, cluster_ip: str) -> PodSpec:
     """Return the pod that configures containerd on a node, with the address of the mirror's Service."""
-    tolerations = registry_mirror.spec.tolerations
+    spec = registry_mirror.spec
     security = PodSecurityContext(  # root owns the folder
         run_as_user=0, run_as_group=0, seccomp_profile=_RUNTIME_DEFAULT
     )
@@ -160,8 +161,9 @@ def node_pod(registry_mirror: RegistryMirror, image: str, cluster_ip: str) -> Po
         Volume(name="certs", host_path={"path": CERTS, "type": "DirectoryOrCreate"}),
         Volume(name="containerd", host_path={"path": CONTAINERD, "type": "DirectoryOrCreate"}),
     )
-    container = _node_container(registry_mirror.spec.host, image, _node_args(registry_mirror, cluster_ip))
-    return _pod((container,), volumes, security, _EVERYTHING if tolerations is None else tolerations)
+    container = _node_container(spec.host, image, _node_args(registry_mirror, cluster_ip))
+    tolerations = _EVERYTHING if spec.tolerations is None else spec.tolerations
+    return _pod(spec, (container,), volumes, security, tolerations)
 
 
 def _node_args(registry_mirror: RegistryMirror, cluster_ip: str) -> tuple[str, ...]:
@@ -213,10 +215,11 @@ def _amounts(resources: Resources) -> ResourceAmounts:
 
 
 def _pod(
+    spec: Spec,
     containers: tuple[Container, ...],
     volumes: tuple[Volume, ...],
     security: PodSecurityContext,
-    tolerations: tuple[Toleration, ...] = (),
+    tolerations: tuple[Toleration, ...],
 ) -> PodSpec:
     return PodSpec(
         automount_service_account_token=False,
@@ -226,5 +229,6 @@ def _pod(
         security_context=security,
         containers=containers,
         volumes=volumes,
+        priority_class_name=spec.priority_class_name or PRIORITY_CLASS,
         tolerations=tolerations,
     )

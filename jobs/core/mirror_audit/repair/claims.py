@@ -11,8 +11,8 @@ from jobs.core.mirror_audit.actual.objects import Object, status_of
 from jobs.core.mirror_audit.checks.findings import finding
 from jobs.core.mirror_audit.checks.resources import storage
 from jobs.core.mirror_audit.desired.manifests import Manifest, ResourceAmounts
-from jobs.core.mirror_audit.desired.quantities import quantity
 from jobs.core.mirror_audit.observed import StorageClass
+from jobs.core.mirror_audit.quantities import quantity
 from jobs.core.mirror_audit.repair.steps import Context, Step
 from jobs.core.mirror_audit.repair.writes import apply, correction, delete, immutable_fields
 from jobs.kit.values.errors import ApiError

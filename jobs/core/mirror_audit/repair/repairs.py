@@ -8,19 +8,21 @@ finds it missing.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
 
 from msgspec import structs
 
 from jobs.core.mirror_audit.actual.objects import Object, is_terminating, rollout_problem
 from jobs.core.mirror_audit.checks.findings import CODES
-from jobs.core.mirror_audit.desired.manifests import Manifest
+from jobs.core.mirror_audit.desired.manifests import Manifest, WorkloadSpec
 from jobs.core.mirror_audit.desired.mirror import Mirror
 from jobs.core.mirror_audit.observed import Observed, Settings
 from jobs.core.mirror_audit.repair import claims, writes
 from jobs.core.mirror_audit.repair.removals import removals
 from jobs.core.mirror_audit.repair.steps import Context, Step
-from jobs.kit.values.model import Action, Finding, Fix, ObjectKey, Plan
-from jobs.kit.values.resources import CLAIMS, DAEMON_SETS, SERVICES, STATEFUL_SETS
+from jobs.kit.values.errors import ApiError
+from jobs.kit.values.model import Action, Finding, Fix, Need, ObjectKey, Plan
+from jobs.kit.values.resources import CLAIMS, DAEMON_SETS, PRIORITY_CLASSES, SERVICES, STATEFUL_SETS
 
 _ORDER = (SERVICES.kind, CLAIMS.kind, STATEFUL_SETS.kind, DAEMON_SETS.kind)
 _REMOVALS = ("orphan", "retained")
@@ -75,7 +77,27 @@ def _step(context: Context | None, found: Finding) -> Step:
     desired = {each.key: each for each in context.mirror.resources}.get(found.object) if context else None
     if context is None or choose is None or desired is None:
         return Step(remedy=CODES[found.code].remedy)
-    return choose(context, desired)
+    return _wait_for_priority_class(context, desired) or choose(context, desired)
+
+
+def _wait_for_priority_class(context: Context, desired: Manifest) -> Step | None:
+    """Give pods another PriorityClass only if it exists: otherwise the server refuses them after the old ones ended."""
+    if not isinstance(desired.spec, WorkloadSpec):
+        return None
+    name, actual = desired.spec.template.spec.priority_class_name, context.actual(desired.key)
+    if actual and actual["spec"]["template"]["spec"].get("priorityClassName") == name:
+        return None
+    key = ObjectKey(PRIORITY_CLASSES.kind, name)
+    if key not in context.observed.documents:
+        return Step(need=Need(key))
+    document = context.observed.documents[key]
+    if not isinstance(document, ApiError):
+        return None
+    if document.status == HTTPStatus.NOT_FOUND:
+        remedy = f"a repair continues when {key} exists: apply the manifests again, or change spec.priorityClassName"
+        return Step(remedy=remedy)
+    remedy = f"a repair continues when {key} is readable: {document.message}"
+    return Step(remedy=remedy, exit_code=document.exit_code)
 
 
 def _create(context: Context, desired: Manifest) -> Step:
