@@ -16,7 +16,7 @@ from tests.control_plane import control_plane, programs
 from tests.control_plane import missing as no_control_plane
 from tests.helm import CHART, Helm, documents, missing
 from tests.manifests import COPIES, ROOT, Object, dangling
-from tests.mirrors import Mirrors
+from tests.mirrors import Mirrors, priority_class
 from tests.policies import wait_until_policies_act
 from tests.rates import RatesServer, serve
 from tests.workloads import rollouts, settle, workload
@@ -71,8 +71,9 @@ def kustomize(tmp_path: Path) -> Kustomize:
         return keyed([as_in_the_chart(each) for each in documents(done.stdout)])
 
     def as_in_the_chart(obj: Object) -> Object:
-        """Add what the chart alone has: Helm keeps the definitions, the namespaces of mirrors and the key."""
-        if obj["kind"] in ("CustomResourceDefinition", "Namespace", "Secret"):
+        """Add what the chart alone has: Helm keeps the definitions, what mirrors need, and the key."""
+        kept = ("CustomResourceDefinition", "Namespace", "PriorityClass", "Secret")
+        if obj["kind"] in kept or obj["metadata"]["name"] == "kube-chores-uninstall":
             obj["metadata"]["annotations"] = {"helm.sh/resource-policy": "keep"}
         return obj
 
@@ -400,6 +401,7 @@ def test_an_installation_of_kubectl_becomes_a_release_that_can_be_rolled_back(
     deployment = create_objects_of_users(api)
     mirrors = Mirrors(api)
     mirrors.node()
+    api.put(priority_class())
     mirrors.healthy()
     run_jobs(api, rates, JOBS)
     unchanged = run_jobs(api, rates, JOBS)
@@ -474,10 +476,14 @@ def test_two_releases_do_not_touch_each_other_and_an_uninstall_leaves_what_the_d
     assert {key: each for key, each in observed(api).items() if key in of_users} == of_users
 
     first.from_docs("helm uninstall kube-chores")
-    kept = {"CustomResourceDefinition", "Namespace", "Secret"}
+    policies = {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}  # kube-chores-uninstall
+    kept = {"CustomResourceDefinition", "Namespace", "PriorityClass", "Secret", *policies}
     wait_for(lambda: {kind for kind, _, _ in states(api, objects)} == kept, "the end of the release")
     assert {key: each for key, each in observed(api).items() if key in of_users} == of_users
-    for words in ("kubectl delete crds -l", "kubectl delete namespaces kube-chores"):
+    for words in (
+        "kubectl delete namespaces kube-chores",
+        "kubectl delete crds,priorityclasses,validatingadmissionpolicies,validatingadmissionpolicybindings",
+    ):
         first.from_docs(words)
     assert states(api, objects) == {}
     assert content(api.read(at(team, source)))

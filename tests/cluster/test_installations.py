@@ -12,14 +12,14 @@ import pytest
 import yaml
 
 from tests.api.conftest import Ran, Run, runs
-from tests.apis import Api, Object, real_api
+from tests.apis import Api, Object, real_api, wait_for
 from tests.control_plane import ControlPlane, control_plane, missing, programs
 from tests.farm import farmed, pod
 from tests.manifests import COPIES, ROOT, dangling, everything, without_more_copies
-from tests.mirrors import Mirrors
+from tests.mirrors import Mirrors, priority_class
 from tests.pages import command, kustomizations
 from tests.rates import RatesServer, serve
-from tests.workloads import settle, workload
+from tests.workloads import KINDS, settle, workload
 from tests.worlds import at, configmap, exchange_rate, rule, secret
 
 pytestmark = pytest.mark.cluster
@@ -269,6 +269,32 @@ def test_two_installations_do_not_touch_each_others_copies(api: Api, kubectl: Ku
     assert run("sync-copies").exit_code == 0
 
 
+def test_the_annotations_of_rolls_can_be_removed_by_hand(api: Api, kubectl: Kubectl) -> None:
+    namespace = api.namespace("rolled")
+    annotations = {"kubechores.dev/config-baseline": "{}", "kubechores.dev/roll-on-config-change": "true"}
+    workloads = [workload(namespace, kind=kind) for kind in KINDS]
+    for each in workloads:
+        each["metadata"]["annotations"] = annotations
+        api.create(each)
+
+    def annotated() -> set[str]:
+        return {
+            kind
+            for kind in (*KINDS, "ReplicaSet", "ControllerRevision")
+            for each in api.items("apps/v1", kind, namespace)
+            if annotations.keys() & each["metadata"].get("annotations", {}).keys()
+        }
+
+    wait_for(lambda: len(annotated()) == 5, "the controllers to copy the annotations")
+    words = "kubectl annotate deployments,statefulsets,daemonsets,replicasets,controllerrevisions -A"
+    kubectl(*shlex.split(command(words))[1:])
+    assert annotated() == set()
+    for each in workloads:
+        api.patch(each, {"spec": {"minReadySeconds": 1}})
+        settle(api, each)
+    assert annotated() == set()
+
+
 # an upgrade from the manifests of commit ca45731
 
 
@@ -319,6 +345,7 @@ def world(api: Api, mirrors: Mirrors, run: Callable[..., Ran]) -> tuple[str, str
         pod(shop, "web"),
     ):
         api.create(obj)
+    api.put(priority_class())
     mirrors.healthy()
     for account in ACCOUNTS:
         assert run(account).exit_code == 0, account

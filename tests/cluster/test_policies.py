@@ -21,7 +21,7 @@ from tests.control_plane import minor_of, programs, version
 from tests.manifests import COPIES as COMPONENTS
 from tests.manifests import ROOT, everything
 from tests.mirrors import NAMESPACE as MIRRORS
-from tests.mirrors import NODES
+from tests.mirrors import NODES, registry_mirror
 from tests.more_kinds import MORE_KINDS, NOBODY, of_kind
 from tests.policies import is_policy
 from tests.rights import RBAC, account, bind, bind_adopt, can_i, create_account, grant
@@ -34,6 +34,7 @@ pytestmark = pytest.mark.cluster
 COPIES, RATES, OTHERS = "kube-chores-copies", "kube-chores-rates", "kube-chores-adoption"
 EITHER = f"{COPIES} or {OTHERS}"  # two policies may match a write, and the server evaluates them in any order
 ROLLS, OF_MIRRORS, PODS = "kube-chores-rolls", "kube-chores-mirrors", "kube-chores-mirror-pods"
+PRIORITY, UNINSTALL = "kube-chores-mirror-priority", "kube-chores-uninstall"
 MERGE = {"Content-Type": "application/merge-patch+json"}
 APPLY = {"Content-Type": "application/apply-patch+yaml"}
 MANAGED = {"app.kubernetes.io/managed-by": "kube-chores"}
@@ -782,6 +783,64 @@ def test_pods_of_mirrors_run_without_ephemeral_containers(api: Api) -> None:
             api.patch(made, {"metadata": {"labels": {"a": "b"}}})
 
 
+@BOTH
+def test_only_pods_of_mirrors_can_have_their_priority(api: Api) -> None:
+    team = Client(api, api.admin_token, api.namespace("team"))
+    similar = {"app.kubernetes.io/component": "mirrors"}
+    other = Client(api, api.admin_token, api.namespace("similar", labels=similar))
+    spec = pod_spec(priorityClassName="kube-chores-mirrors")
+
+    for client in (team, other):
+        expect(api, client.post(pod(client.team, spec)), PRIORITY)
+    assert team.post(pod(team.team, pod_spec()))[0] == (201 if has_policies(api) else 409)
+    for component in ("mirrors", "mirror-nodes"):
+        created = api.create(pod(place_of_mirrors(api, component), spec))
+        assert (created["spec"]["priority"], created["spec"]["preemptionPolicy"]) == (1_000_000_000, "Never")
+
+
+# an uninstall while nodes pull through mirrors
+
+KINDS_OF_MIRRORS = ("Namespace", "PriorityClass", "CustomResourceDefinition")
+NEEDED_BY_MIRRORS = [
+    each
+    for each in everything()
+    if each["kind"] in KINDS_OF_MIRRORS
+    and each["metadata"]["name"] in (MIRRORS, NODES, "registrymirrors.kubechores.dev")
+]
+
+
+def deletions(api: Api, objects: Sequence[Object]) -> list[Answer]:
+    return [api.request("DELETE", f"{api.path(each)}?dryRun=All") for each in objects]
+
+
+def are_allowed(answers: Sequence[Answer]) -> bool:
+    return all(answer[0] == 200 for answer in answers)
+
+
+@WITH
+def test_mirrors_are_not_uninstalled_while_nodes_use_them(api: Api) -> None:
+    wait_for(lambda: are_allowed(deletions(api, NEEDED_BY_MIRRORS)), "no mirror of another test to be left")
+    policies = [each for each in everything() if is_policy(each) and each["metadata"]["name"] == UNINSTALL]
+    for each in policies:  # an installation that follows an uninstall
+        api.delete(each)
+    mirror = api.create(registry_mirror(f"hub-{api.token}"))
+    for each in policies:
+        api.put(each)
+    wait_for(lambda: not any(answer[0] == 200 for answer in deletions(api, NEEDED_BY_MIRRORS)), "the policy to act")
+
+    assert len(NEEDED_BY_MIRRORS) == 4
+    for answer in deletions(api, NEEDED_BY_MIRRORS):
+        assert refused_by(answer) == UNINSTALL
+        assert f"registrymirror/{mirror['metadata']['name']} exists" in json.loads(answer[2])["message"]
+    others = [each for each in everything() if each["kind"] in KINDS_OF_MIRRORS and each not in NEEDED_BY_MIRRORS]
+    assert are_allowed(deletions(api, others))
+    all_crds = f"{api.path(others[-1], named=False)}?labelSelector=app.kubernetes.io/part-of%3Dkube-chores&dryRun=All"
+    assert refused_by(api.request("DELETE", all_crds)) == UNINSTALL
+
+    api.delete(mirror)
+    wait_for(lambda: are_allowed(deletions(api, NEEDED_BY_MIRRORS)), "the policy to see the deletion")
+
+
 # tenants
 
 
@@ -1372,5 +1431,5 @@ def test_a_kustomization_with_a_namespace_and_a_prefix_keeps_the_policies_whole(
     )
 
     assert policies == bound
-    assert len(policies) == 6
-    assert applied.count(" created (server dry run)") == 12
+    assert len(policies) == 8
+    assert applied.count(" created (server dry run)") == 16

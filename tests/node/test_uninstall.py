@@ -8,8 +8,10 @@ import pytest
 from tests.apis import OURS, Api, Object, wait_for
 from tests.manifests import everything
 from tests.more_kinds import MORE_KINDS, of_kind
-from tests.node.conftest import Figure
+from tests.namespaces import ADDRESS
+from tests.node.conftest import Figure, Start
 from tests.node.kubectl import Jobs, Kubectl, install
+from tests.upstream import Upstream
 from tests.worlds import SELECTED, at, configmap, content, rule, secret
 
 pytestmark = pytest.mark.node
@@ -71,6 +73,7 @@ def test_an_uninstall_leaves_copies_and_unmanaged_objects(
     jobs.create("under-way", command=["sleep", "600"])
     jobs.running("under-way")
     began = time.monotonic()
+    kubectl.from_docs("kubectl delete namespace kube-chores-nodes")
     kubectl.from_docs("kubectl delete -k cronjobs/mirror-repair")
     kubectl.from_docs("kubectl delete -k cronjobs ")
     kubectl.from_docs("kubectl delete clusterroles,clusterrolebindings")
@@ -106,6 +109,34 @@ def test_a_new_installation_manages_the_copies_and_deletes_them_without_their_ru
     jobs.create("without-rules")
     assert jobs.end("without-rules") == "Complete"
     assert [content(api.get(obj)) for obj in copied] == [*map(content, copied[:2]), None, None, content(copied[4])]
+
+
+@pytest.mark.usefixtures("installed_again")
+def test_an_uninstall_is_refused_until_nodes_no_longer_use_mirrors(
+    api: Api, kubectl: Kubectl, mirrored: Start, upstream: Upstream
+) -> None:
+    lab = mirrored(fallback="None")
+    read_all_kinds(api)
+    images = [upstream.push(name) for name in ("meanwhile", "afterwards")]
+    refused = f"registrymirror/{lab.mirror.registry_mirror.name} exists, so nodes may pull through it"
+
+    with pytest.raises(AssertionError, match=refused):
+        kubectl.from_docs("kubectl delete namespace kube-chores-nodes")
+    with pytest.raises(AssertionError, match=refused):
+        kubectl.from_docs("kubectl delete -k cronjobs ")
+    lab.run("meanwhile", images[0])
+    assert ADDRESS not in {each.sender for each in upstream.accesses()}
+
+    kubectl("wait --for=delete namespace/kube-chores --timeout=60s")
+    install(kubectl)
+    api.delete(lab.asked)
+    lab.repair()
+    assert not lab.hosts_toml.exists()
+    read_all_kinds(api)
+    for part in ("mirror-repair", ""):
+        kubectl(f"delete -k cronjobs/{part} --ignore-not-found")
+    assert api.request("GET", "/apis/kubechores.dev/v1")[0] == 404
+    lab.run("afterwards", images[1])
 
 
 def test_copies_can_be_deleted_by_hand(api: Api, kubectl: Kubectl, copied: list[Object]) -> None:

@@ -7,7 +7,7 @@ there are any, and for a file of a job its values as job.
 {{- range splitList "\n---\n" (.root.Files.Get .path) }}
 {{- $object := fromYaml . }}
 {{- $metadata := $object.metadata }}
-{{- if not (regexMatch "^(Cluster|CustomResourceDefinition|Namespace$|Validating)" $object.kind) }}
+{{- if not (regexMatch "^(Cluster|CustomResourceDefinition|Namespace$|PriorityClass|Validating)" $object.kind) }}
 {{- if has $metadata.namespace (list nil "kube-chores") }}{{ $_ := set $metadata "namespace" $namespace }}{{ end }}
 {{- else if and (hasPrefix "ClusterRole" $object.kind) (hasSuffix "/rbac.yaml" $.path) }}
 {{- $_ := set $metadata "name" (trimPrefix "kube-chores-" $metadata.name | print $namespace "-") }}
@@ -21,7 +21,7 @@ there are any, and for a file of a job its values as job.
 {{- end }}
 {{- if eq $object.kind "ServiceAccount" }}
 {{- $_ := set $object "automountServiceAccountToken" false }}
-{{- else if has $object.kind (list "CustomResourceDefinition" "Namespace" "Secret") }}
+{{- else if or (has $object.kind (list "CustomResourceDefinition" "Namespace" "PriorityClass" "Secret")) (eq $metadata.name "kube-chores-uninstall") }}
 {{- $_ := set $metadata "annotations" (dict "helm.sh/resource-policy" "keep") }}
 {{- else if eq $object.kind "CronJob" }}
 {{- $object = include "kube-chores.cronjob" (dict "root" $.root "component" $.component "job" $.job "cronjob" $object) | fromYaml }}
