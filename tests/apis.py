@@ -395,7 +395,7 @@ class Api:
     def writes(self, user_agent_prefix: str = "kube-chores") -> list[Request]:
         """Those requests that change something; asking about one's own rights is a POST that does not."""
         reads = ("GET", "HEAD", "OPTIONS")
-        asked = "/selfsubjectaccessreviews"
+        asked = ("/selfsubjectaccessreviews", "/selfsubjectrulesreviews")
         return [
             one for one in self.requests(user_agent_prefix) if one.method not in reads and not one.path.endswith(asked)
         ]

@@ -92,6 +92,13 @@ class Authorizer:
         """Whether a role gives the user a right in the namespace, or everywhere if that is empty."""
         return any(_covers(rule, what) for rule in self._rules(user, namespace))
 
+    def rules(self, user: User, namespace: str) -> tuple[list[Obj], list[Obj]]:
+        """The rules of a user in a namespace about resources, and those about paths."""
+        found = list(self._rules(user, namespace))
+        return [each for each in found if each.get("resources")], [
+            each for each in found if each.get("nonResourceURLs")
+        ]
+
     def _forget_if_stale(self) -> None:
         newest = max(self.store.revision(kind) for kind in (ROLES, CLUSTER_ROLES, ROLE_BINDINGS, CLUSTER_ROLE_BINDINGS))
         if newest != self._version:

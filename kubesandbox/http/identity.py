@@ -12,7 +12,7 @@ import msgspec
 
 from ..api.bodies import parse
 from ..api.cluster import Answer, Call, Cluster, now, stamp
-from ..api.errors import not_found, unauthorized
+from ..api.errors import bad_request, not_found, unauthorized
 from ..api.rbac import ADMIN, ANONYMOUS, Attributes, User, service_account
 from ..schema.resources import SERVICE_ACCOUNTS
 
@@ -71,7 +71,7 @@ def token_request(cluster: Cluster, call: Call) -> Answer:
 
 
 def review(cluster: Cluster, call: Call) -> Answer:
-    """SelfSubjectReview and SelfSubjectAccessReview."""
+    """SelfSubjectReview, SelfSubjectAccessReview and SelfSubjectRulesReview."""
     body = parse(call) if call.body.strip() else {}
     head = {
         "kind": call.resource.kind,
@@ -87,6 +87,12 @@ def review(cluster: Cluster, call: Call) -> Answer:
         head["metadata"] = {"creationTimestamp": stamp(now())}
         return Answer(201, msgspec.json.encode({**head, "status": {"userInfo": info}}))
     spec = body.get("spec") or {}
+    if call.resource.kind == "SelfSubjectRulesReview":
+        if not spec.get("namespace"):
+            raise bad_request("no namespace on request")
+        resources, paths = cluster.authorizer.rules(call.user, spec["namespace"])
+        status = {"resourceRules": resources, "nonResourceRules": paths, "incomplete": False}
+        return Answer(201, msgspec.json.encode({**head, "spec": {}, "status": status}))
     asked = spec.get("resourceAttributes") or {}
     path = (spec.get("nonResourceAttributes") or {}).get("path", "")
     what = Attributes(

@@ -215,6 +215,7 @@ def _review(group: str, kind: str, plural: str, namespaced: bool = False) -> Res
 
 REVIEWS = (
     _review("authorization.k8s.io", "SelfSubjectAccessReview", "selfsubjectaccessreviews"),
+    _review("authorization.k8s.io", "SelfSubjectRulesReview", "selfsubjectrulesreviews"),
     _review("authentication.k8s.io", "SelfSubjectReview", "selfsubjectreviews"),
 )
 

@@ -12,6 +12,7 @@ from tests.api.conftest import Ran, Run
 from tests.apis import Api, Object, Request, wait_for
 from tests.canary import canary
 from tests.farm import VERSION, farmed, pod
+from tests.manifests import rights_on_copies, rights_on_secrets
 from tests.more_kinds import MORE_KINDS, VIEW, of_kind
 from tests.rights import RBAC, account, can_i, grant
 from tests.worlds import SELECTED, by_name, configmap, encoded, rule, secret
@@ -19,6 +20,7 @@ from tests.worlds import SELECTED, by_name, configmap, encoded, rule, secret
 PAGE = 4
 RULES_READ = 2  # before the copies for their types, and after the copies
 OTHER_KINDS = len(KINDS) - 1  # a run lists the copies of kinds without rules too, if it can
+REVIEWS = 1  # of the rights on all of these kinds
 
 
 @pytest.fixture(autouse=True)
@@ -83,7 +85,7 @@ def test_a_converged_sweep_is_lists_by_page_and_nothing_else(api: Api, sync: Run
     assert lists(requests)
     # One more list of each other kind: of copies that the last deleted rule may have left as orphans.
     assert len(requests) <= pages(namespaces) + pages(3 * teams) + pages(3) + OTHER_KINDS * pages(0) + RULES_READ
-    assert ran.report["traffic"]["requests"] == {"GET": len(requests), "POST": OTHER_KINDS}
+    assert ran.report["traffic"]["requests"] == {"GET": len(requests), "POST": REVIEWS}
     full = [each for each in requests if each.path.endswith("/secrets") and f"/{home}/" in each.path]
     assert len(full) <= pages(3)
 
@@ -352,6 +354,21 @@ def settled(api: Api, kind: str) -> None:
         wait_for(lambda: all(map(is_counted, api.items("v1", kind))), "the status of each ResourceQuota")
 
 
+def test_kinds_without_their_components_are_one_request(api: Api, one_page: None, sync: Run, home: str) -> None:
+    for each in (*rights_on_secrets(), *rights_on_copies()):
+        api.delete(each)
+    wait_for(lambda: not can_i(api, "sync-copies", "list", "secrets", ""), "the authorizer to forget the right")
+    wait_for(lambda: not can_i(api, "sync-copies", "list", "limitranges", ""), "the authorizer to forget the right")
+    api.create(configmap(home))
+    api.create(rule("rule", home, api.namespace("team")))
+    sync()
+
+    ran = sync()
+
+    # The rules twice, the namespaces, the copies and their sources.
+    assert (ran.summary, requests_of(ran)) == ({"unchanged": 1}, {"GET": RULES_READ + 3, "POST": REVIEWS})
+
+
 @pytest.mark.parametrize("kind", MORE_KINDS)
 def test_a_rule_of_each_kind_is_one_list_of_copies_and_one_of_sources(
     api: Api, one_page: None, sync: Run, home: str, kind: str
@@ -361,7 +378,7 @@ def test_a_rule_of_each_kind_is_one_list_of_copies_and_one_of_sources(
     for name in ("x", "y"):
         api.create(of_kind(kind, home, SELECTED, name=name))
     api.create(rule("rule", home, f"team-*-{api.token}", ruleType=kind.lower()))
-    reads = {"GET": LISTS + 1, "POST": OTHER_KINDS + (kind == "RoleBinding")}  # for the ClusterRole view
+    reads = {"GET": LISTS + 1, "POST": REVIEWS + (kind == "RoleBinding")}  # for the ClusterRole view
     event, status = 1, {"PATCH": 1}
     reads_of_copies = 3 * (kind == "ServiceAccount")  # an update retains the field `secrets` of a copy
 
@@ -415,7 +432,7 @@ def test_sources_by_name_are_one_list_for_each_name_and_namespace(api: Api, one_
     ran = sync()
 
     assert ran.summary == {"unchanged": 2, "source-missing": 1}
-    assert requests_of(ran) == {"GET": LISTS + 6, "POST": OTHER_KINDS}
+    assert requests_of(ran) == {"GET": LISTS + 6, "POST": REVIEWS}
     sources = [each for each in api.requests() if each.path.split("/")[-2] in places]
     assert sorted((each.path.split("/")[-2], each.query["fieldSelector"]) for each in sources) == sorted(
         (place, f"metadata.name={name}") for place in places for name in ("x", "y", "absent")
@@ -431,7 +448,7 @@ def test_sources_by_name_and_selector_are_one_list(api: Api, one_page: None, syn
 
     ran = sync()
 
-    assert (ran.summary, requests_of(ran)) == ({"unchanged": 2}, {"GET": LISTS + 1, "POST": OTHER_KINDS})
+    assert (ran.summary, requests_of(ran)) == ({"unchanged": 2}, {"GET": LISTS + 1, "POST": REVIEWS})
 
 
 def test_rules_with_different_keys_of_the_same_sources_share_one_list(
@@ -447,7 +464,7 @@ def test_rules_with_different_keys_of_the_same_sources_share_one_list(
 
     ran = sync()
 
-    assert (ran.summary, requests_of(ran)) == ({"unchanged": 4}, {"GET": LISTS + 1, "POST": OTHER_KINDS})
+    assert (ran.summary, requests_of(ran)) == ({"unchanged": 4}, {"GET": LISTS + 1, "POST": REVIEWS})
 
 
 def test_each_cluster_role_of_the_sources_is_one_access_review(api: Api, one_page: None, sync: Run, home: str) -> None:
@@ -460,4 +477,4 @@ def test_each_cluster_role_of_the_sources_is_one_access_review(api: Api, one_pag
     ran = sync()
 
     assert ran.summary == {"unchanged": 2, "refused": 1}
-    assert requests_of(ran) == {"GET": LISTS + 1, "POST": OTHER_KINDS + 2}
+    assert requests_of(ran) == {"GET": LISTS + 1, "POST": REVIEWS + 2}

@@ -17,7 +17,7 @@ from tests.every_job.fetch_rates import rates_to_fetch
 from tests.manifests import everything, rights_on_secrets
 from tests.more_kinds import of_kind
 from tests.rates import RatesServer
-from tests.rights import RBAC
+from tests.rights import RBAC, account, grant
 from tests.worlds import SELECTED, configmap, rule
 
 pytestmark = pytest.mark.usefixtures("installed")
@@ -27,6 +27,7 @@ VERBS = {"POST": "create", "PUT": "update", "DELETE": "delete", "PATCH": "patch"
 OPTIONAL = {"cronjobs", "jobs"}  # a run continues without these
 COPIED_AS_CONFIGMAPS = {"limitranges", "resourcequotas", "serviceaccounts", "networkpolicies"}
 MARKS = {"stamp", "roll", "adopt", "restore"}  # verbs that only admission policies check; no request has them
+REVIEWS = {("create", "selfsubjectaccessreviews"), ("create", "selfsubjectrulesreviews")}  # all users have these rights
 BIND = "bind"  # kube-apiserver checks it when a RoleBinding is written; no request has it either
 
 
@@ -118,9 +119,7 @@ def test_the_shipped_rights_are_enough_and_none_is_unused(api: Api, account: str
     assert run().exit_code == 0
 
     needed = set().union(*map(used, api.requests()))
-    assert needed - {("create", "selfsubjectaccessreviews")} == {
-        (right.verb, right.resource) for right in rights() if right.job == account
-    }
+    assert needed - REVIEWS == {(right.verb, right.resource) for right in rights() if right.job == account}
 
 
 def used(request: Request) -> set[tuple[str, str]]:
@@ -202,6 +201,8 @@ def output_of(ran: Ran) -> str:
 def test_without_the_secrets_component_no_request_is_about_secrets(api: Api, sync: Run) -> None:
     for obj in rights_on_secrets():
         api.delete(obj)
+    only_here = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["list"]}
+    grant(api, account("kube-chores", "sync-copies"), only_here, namespace="kube-chores")
     busy_configmaps = rule("configmaps", api.namespace("home"), f"*-{api.token}")
     api.namespace("team")
     api.create(configmap(f"home-{api.token}"))

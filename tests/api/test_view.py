@@ -8,7 +8,7 @@ import pytest
 
 from tests.api.conftest import Ran, Run, connect_with
 from tests.api.test_explain import rows
-from tests.api.test_rights import used
+from tests.api.test_rights import REVIEWS, used
 from tests.apis import Api, wait_for
 from tests.every_job import rights_worlds
 from tests.manifests import COPIES, everything
@@ -78,7 +78,7 @@ def test_the_roles_for_users_are_enough_for_every_dry_run_and_no_right_is_unused
         assert {each.status for each in api.writes()} == {403}, account
 
     rights = set().union(*map(granted, READER))
-    assert needed - {("create", "selfsubjectaccessreviews")} <= {right[1:] for right in rights}
+    assert needed - REVIEWS <= {right[1:] for right in rights}
     assert {right[1:] for right in rights if right[0] != OWN} <= needed
 
 

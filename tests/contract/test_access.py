@@ -201,6 +201,32 @@ def test_a_review_of_ones_own_rights(account: Account) -> None:
     assert not allowed(verb="get", resource="secrets", namespace=place.namespace)
 
 
+RULES_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
+
+
+def test_a_review_of_ones_own_rules(account: Account) -> None:
+    place = account.place
+    account.grant({"apiGroups": [""], "resources": ["secrets"], "verbs": ["patch"]})
+
+    def rules(namespace: str) -> list[dict[str, Any]]:
+        head = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview"}
+        answer = account.send("POST", RULES_REVIEWS, {**head, "spec": {"namespace": namespace}})
+        assert (answer.status, answer.body["status"]["incomplete"]) == (201, False)
+        return [each for each in answer.body["status"]["resourceRules"] if "secrets" in each["resources"]]
+
+    granted = {"verbs": ["patch"], "apiGroups": [""], "resources": ["secrets"]}
+    assert until(lambda: rules(place.namespace) == [granted])
+    assert rules("default") == rules("-") == []
+    rights.grant(place.api, rights.account(place.namespace, "robot"), {**granted, "verbs": ["list"]})
+    assert until(lambda: rules("-") == [{**granted, "verbs": ["list"]}])
+
+
+def test_a_review_of_ones_own_rules_names_a_namespace(account: Account) -> None:
+    body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "spec": {}}
+
+    assert account.send("POST", RULES_REVIEWS, body).problem == (400, "BadRequest", "no namespace on request")
+
+
 def test_discovery_is_open_to_every_account(account: Account) -> None:
     for path in ("/version", "/api", "/apis", "/api/v1"):
         assert account.send("GET", path).status == 200

@@ -220,7 +220,7 @@ FAULTS = [
             delete="configmaps secrets",
         )
         | {"create configmaps (dry run)", "create secrets (dry run)"}
-        | kinds(list=" ".join(MORE_PLURALS), create="selfsubjectaccessreviews"),
+        | kinds(list=" ".join(MORE_PLURALS), create="selfsubjectrulesreviews"),
         disturbs=frozenset({"copyrators", "copyrators/status", "namespaces", "configmaps", "secrets", "events"}),
     ),
     FaultWorld(
@@ -233,13 +233,13 @@ FAULTS = [
         sent=kinds(
             list=f"copyrators namespaces configmaps secrets {' '.join(MORE_PLURALS)}",
             get=" ".join(MORE_PLURALS),
-            create=f"selfsubjectaccessreviews configmaps events {' '.join(MORE_PLURALS)}",
+            create=f"selfsubjectaccessreviews selfsubjectrulesreviews configmaps events {' '.join(MORE_PLURALS)}",
             update=f"configmaps {' '.join(MORE_PLURALS)}",
             patch="copyrators/status",
             delete=" ".join(MORE_PLURALS),
         )
         | {"create rolebindings (dry run)"},
-        disturbs=frozenset({"selfsubjectaccessreviews", "configmaps", *MORE_PLURALS}),
+        disturbs=frozenset({"selfsubjectaccessreviews", "selfsubjectrulesreviews", "configmaps", *MORE_PLURALS}),
     ),
 ]
 

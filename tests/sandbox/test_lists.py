@@ -5,7 +5,7 @@ import json
 import weakref
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any
 
@@ -19,7 +19,7 @@ from jobs.kit.api.messages import Answer, Request
 from jobs.kit.api.transport import IN_FLIGHT, Transport
 from jobs.kit.data.objects import WholeObject
 from jobs.kit.values.errors import ApiError, StoppedError
-from jobs.kit.values.resources import CLUSTER_ROLES, CONFIGMAPS, NAMESPACES, SECRETS
+from jobs.kit.values.resources import CLUSTER_ROLES, CONFIGMAPS, NAMESPACES, ROLE_BINDINGS, SECRETS, Resource
 from kubesandbox import Fault, Sandbox
 
 PAGE = 3
@@ -314,6 +314,9 @@ def test_a_page_is_reduced_while_the_next_one_is_in_flight(
 
 # access reviews
 
+ACCESS_REVIEWS = "*selfsubjectaccessreviews"
+DENIED = 'x is forbidden: User "x" cannot create resource'
+
 
 def reviews(number: int) -> list[tuple[str, Any, str]]:
     return [("bind", CLUSTER_ROLES, f"role-{each}") for each in range(number)] + [("list", SECRETS, "")]
@@ -329,15 +332,14 @@ def test_access_reviews_are_sent_once_each(sandbox: Sandbox, cluster: Cluster) -
 
 
 def test_an_access_review_that_is_not_allowed_is_a_right_that_is_missing(sandbox: Sandbox, cluster: Cluster) -> None:
-    message = 'x is forbidden: User "x" cannot create resource'
-    sandbox.inject(Fault("POST", "*selfsubjectaccessreviews", status=403, message=message))
+    sandbox.inject(Fault("POST", ACCESS_REVIEWS, status=403, message=DENIED))
 
     assert sorted(cluster.can_i(reviews(3)).values()) == [False, True, True, True]
 
 
 @pytest.mark.parametrize("status", [401, 409])
 def test_an_access_review_that_fails_is_an_error(sandbox: Sandbox, cluster: Cluster, status: int) -> None:
-    sandbox.inject(Fault("POST", "*selfsubjectaccessreviews", status=status, skip=2))
+    sandbox.inject(Fault("POST", ACCESS_REVIEWS, status=status, skip=2))
 
     with pytest.raises(ApiError) as raised:
         cluster.can_i(reviews(30))
@@ -349,10 +351,75 @@ def test_a_right_is_not_missing_because_the_run_was_stopped(
     sandbox: Sandbox, cluster: Cluster, stopping: list[bool]
 ) -> None:
     stop = partial(stopping.append, True)
-    sandbox.inject(Fault("POST", "*selfsubjectaccessreviews", kind="call-after", call=stop))
+    sandbox.inject(Fault("POST", ACCESS_REVIEWS, kind="call-after", call=stop))
 
     with pytest.raises(StoppedError):
         cluster.can_i(reviews(100))
+
+
+# which resources the credentials can list
+
+RULES_REVIEWS = "*selfsubjectrulesreviews"
+ALL = (CONFIGMAPS, ROLE_BINDINGS, SECRETS)
+
+
+def rule(groups: str, resources: str, verbs: str, **more: Any) -> dict[str, Any]:
+    """A rule of a rules review: "core" is the API group without a name."""
+    named = ["" if each == "core" else each for each in groups.split()]
+    return {"verbs": verbs.split(), "apiGroups": named, "resources": resources.split(), **more}
+
+
+def report(sandbox: Sandbox, *rules: dict[str, Any], incomplete: bool = False) -> None:
+    """Let the next rules review have these rules."""
+    status = {"resourceRules": list(rules), "nonResourceRules": [], "incomplete": incomplete}
+    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "status": status}
+    sandbox.inject(Fault("POST", RULES_REVIEWS, kind="answer", status=201, body=json.dumps(review).encode()))
+
+
+@pytest.mark.parametrize(
+    ("rules", "found"),
+    [
+        ([], set()),
+        ([rule("core", "secrets", "get list")], {SECRETS}),
+        ([rule("core", "secrets", "get watch")], set()),
+        ([rule("core", "secrets configmaps", "list", resourceNames=["x"])], set()),
+        ([rule("core", "secrets/status", "list"), rule("apps", "secrets", "list")], set()),
+        ([rule("*", "rolebindings", "*")], {ROLE_BINDINGS}),
+        ([rule("core", "*", "list", resourceNames=[])], {CONFIGMAPS, SECRETS}),
+        ([{"verbs": ["*"]}, rule("*", "*", "*")], set(ALL)),
+    ],
+)
+def test_one_review_tells_which_resources_can_be_listed(
+    sandbox: Sandbox, cluster: Cluster, rules: list[dict[str, Any]], found: set[Resource]
+) -> None:
+    report(sandbox, *rules)
+
+    assert cluster.can_list(ALL) == found
+    assert len(sandbox.requests) == 1
+
+
+def test_no_resource_needs_no_review(sandbox: Sandbox, cluster: Cluster) -> None:
+    sandbox.requests.clear()
+
+    assert (cluster.can_list(()), sandbox.requests) == (set(), [])
+
+
+def test_what_an_incomplete_review_does_not_name_is_reviewed_alone(sandbox: Sandbox, cluster: Cluster) -> None:
+    report(sandbox, rule("core", "secrets", "list"), incomplete=True)
+    sandbox.inject(Fault("POST", ACCESS_REVIEWS, status=403, message=DENIED))
+
+    assert len(cluster.can_list(ALL)) == 2
+    assert len(sandbox.requests) == 3
+
+
+@pytest.mark.parametrize(("status", "error"), [(403, None), (401, ApiError), (409, ApiError)])
+def test_a_rules_review_that_is_not_allowed_is_incomplete_and_one_that_fails_is_an_error(
+    sandbox: Sandbox, cluster: Cluster, status: int, error: type[ApiError] | None
+) -> None:
+    sandbox.inject(Fault("POST", RULES_REVIEWS, status=status, message=DENIED))
+
+    with pytest.raises(error) if error else nullcontext():
+        assert cluster.can_list(ALL) == set(ALL)
 
 
 @pytest.mark.parametrize("created", [0, 1, 30])

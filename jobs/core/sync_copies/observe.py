@@ -126,14 +126,13 @@ def _remedy(kind: Kind, settings: Settings) -> str:
 def _types(cluster: Cluster, settings: Settings, rules: Sequence[Rule]) -> list[str]:
     """Return the types whose copies are read: the types of rules, and types whose last rule may have been deleted.
 
-    A type without rules is read only with permission to list it. An access review checks the permission first: an
+    A type without rules is read only with permission to list it. The run asks for the permission first: an
     installation without rights on Secrets sends no request for Secrets.
     """
     types: set[str] = {rule.spec.rule_type for rule in rules}
     if settings.rules is None and settings.rule_name is None:
-        reviews = {each: ("list", KINDS[each].resource, "") for each in sorted(KINDS.keys() - types)}
-        allowed = cluster.can_i(reviews.values())
-        types |= {each for each, review in reviews.items() if allowed[review]}
+        others = {KINDS[each].resource: each for each in sorted(KINDS.keys() - types)}
+        types |= {others[each] for each in cluster.can_list(others)}
     return sorted(types)
 
 

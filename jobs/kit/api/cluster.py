@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, NamedTuple, ParamSpec, TypeAlias, TypeVar
 from urllib.parse import urlencode
@@ -99,6 +99,28 @@ class _AccessReviewStatus(Struct):
 
 class _AccessReview(answers.TypeMeta):
     status: _AccessReviewStatus
+
+
+class _ResourceRule(Struct, rename="camel"):
+    verbs: list[str]
+    api_groups: list[str] | None = None
+    resources: list[str] | None = None
+    resource_names: list[str] | None = None
+
+    def lists(self, resource: Resource) -> bool:
+        """Whether this rule allows to list all objects of the resource."""
+        group, _, _ = resource.api_version.rpartition("/")
+        wanted = ((self.verbs, "list"), (self.api_groups, group), (self.resources, resource.plural))
+        return not self.resource_names and all({"*", one} & set(given or ()) for given, one in wanted)
+
+
+class _RulesReviewStatus(Struct, rename="camel"):
+    resource_rules: list[_ResourceRule] | None = None
+    incomplete: bool = False
+
+
+class _RulesReview(answers.TypeMeta):
+    status: _RulesReviewStatus
 
 
 @dataclass(frozen=True)
@@ -252,6 +274,28 @@ class Cluster:
         for answer in self.transport.stream(requests):
             yield answers.check_write_answer(answer, EVENTS)
 
+    def can_list(self, requested: Collection[Resource]) -> set[Resource]:
+        """Return those resources whose objects in all namespaces the credentials can list.
+
+        One SelfSubjectRulesReview, which needs no right, has the answer for all of them. If it is incomplete, because
+        an authorizer does not report its rules, an access review follows for each resource that it does not name.
+
+        https://kubernetes.io/docs/reference/kubernetes-api/authorization-resources/self-subject-rules-review-v1/
+
+        Raises:
+            ApiError: a review failed.
+            StoppedError: the run was stopped before all reviews had an answer.
+        """
+        if not requested:
+            return set()
+        status = _rules(self.transport.send(_RULES_REVIEW))
+        rules = status.resource_rules or ()
+        found = {resource for resource in requested if any(rule.lists(resource) for rule in rules)}
+        if status.incomplete:
+            allowed = self.can_i(("list", resource, "") for resource in requested if resource not in found)
+            found |= {resource for (_, resource, _), is_allowed in allowed.items() if is_allowed}
+        return found
+
     def can_i(self, requested: Iterable[Review]) -> dict[Review, bool]:
         """Whether the credentials have each right in all namespaces, on all objects or on the one with the name.
 
@@ -285,10 +329,38 @@ def _review(review: Review) -> Request:
     return Request("POST", path, msgspec.json.encode(body), tag=review)
 
 
-def _is_allowed(answer: Answer) -> bool:
+# A review is of one namespace, and includes the rights that are valid only there. None has this name.
+_NO_NAMESPACE = "-"
+_RULES_REVIEW = Request(
+    "POST",
+    "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews",
+    msgspec.json.encode(
+        {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectRulesReview",
+            "spec": {"namespace": _NO_NAMESPACE},
+        }
+    ),
+    max_bytes=OBJECT_BYTES,
+)
+
+
+def _rules(answer: Answer) -> _RulesReviewStatus:
+    if _is_review_denied(answer):
+        return _RulesReviewStatus(incomplete=True)
+    kind = ("authorization.k8s.io/v1", "SelfSubjectRulesReview")
+    return answers.decode_answer(answer, _RulesReview, kind).status
+
+
+def _is_review_denied(answer: Answer) -> bool:
+    """Whether the credentials may not send a review: some clusters do not allow it to every user."""
     error = answers.error_of(answer)
-    if error and error.is_permission and error.status != 401:
-        return False  # some clusters do not allow the review to every user
+    return bool(error and error.is_permission and error.status != 401)
+
+
+def _is_allowed(answer: Answer) -> bool:
+    if _is_review_denied(answer):
+        return False
     kind = ("authorization.k8s.io/v1", "SelfSubjectAccessReview")
     return answers.decode_answer(answer, _AccessReview, kind).status.allowed
 
