@@ -1,7 +1,6 @@
 """mirror-node: configures this node's containerd to use a mirror, and keeps that configuration.
 
-It runs on each node in a pod with little memory, and twice a minute as the probe of that pod. So it imports only click
-and the standard library.
+It runs on each node in a pod with little memory. So it imports only click and the standard library.
 """
 
 from __future__ import annotations
@@ -23,9 +22,14 @@ NAME = "mirror-node"
 INTERVAL_SECONDS = 30.0
 
 
-def serve(file: HostsFile) -> NoReturn:
-    """Reconcile the file until a signal comes. Leave the file then, for the next pod of a rollout."""
+def serve(file: HostsFile, state: Path | None = None) -> NoReturn:
+    """Reconcile the file until a signal comes. Leave the file then, for the next pod of a rollout.
+
+    `state` gets the problems that are left after each check. Probes read it. It does not exist before the first check.
+    """
     exit_on_signals()
+    if state:
+        state.unlink(missing_ok=True)  # of a container before this one
     if unknown := configuration(file).unknown:
         log.info("not known whether pulls use the mirror: %s", unknown)
     reported = ""
@@ -38,6 +42,10 @@ def serve(file: HostsFile) -> NoReturn:
         if problem and problem != reported:
             log.warning("%s; next attempt in %g seconds", problem, INTERVAL_SECONDS)
         reported = problem
+        if state:
+            new = state.with_name(f"{state.name}.new")
+            new.write_text(problem, "utf-8", "backslashreplace")
+            new.replace(state)
         time.sleep(INTERVAL_SECONDS)
 
 
@@ -91,6 +99,12 @@ def _checked(is_right: Callable[[str], bool], what: str) -> Callable[..., str | 
     metavar="DIR",
     help="The mount path of the node's /etc/containerd, to check that containerd reads --certs-dir; default: no check.",
 )
+@click.option(
+    "--state",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The file that gets the problems that are left after each check, for probes; default: none.",
+)
 @click.option("--remove", is_flag=True, help="Remove the files that were written for this RegistryMirror.")
 @click.option(
     "--check", is_flag=True, help="Change nothing; exit 1 if the file needs a change or containerd does not read it."
@@ -104,6 +118,7 @@ def command(
     upstream: str | None,
     certs_dir: Path,
     containerd_dir: Path | None,
+    state: Path | None,
     remove: bool,
     check: bool,
 ) -> None:
@@ -123,7 +138,7 @@ def command(
     desired = None if remove or not mirror else hosts_toml(name, mirror, upstream or "")
     file = HostsFile(name, host, certs_dir, desired, containerd_dir)
     if not check:
-        serve(file)
+        serve(file, state)
     try:
         problem = observe(file)
     except DeletedError as error:

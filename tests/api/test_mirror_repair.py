@@ -731,7 +731,13 @@ def test_nodes_are_cleaned_up_before_a_mirror_is_deleted_and_its_cache_is_retain
     assert container["args"] == forget
     pod = api.read(mirror.daemon_set.document())["spec"]["template"]["spec"]
     assert pod["tolerations"] == [{"operator": "Exists"}]
-    assert container["readinessProbe"]["exec"]["command"] == ["chores", *forget, "--check"]
+    probes = {each: container[each] for each in container if each.endswith("Probe")}
+    assert {each: probe["exec"]["command"] for each, probe in probes.items()} == {
+        "readinessProbe": ["chores", *forget, "--check"]
+    }
+    assert (
+        [each["name"] for each in container["volumeMounts"]] == [each["name"] for each in pod["volumes"]] == ["certs"]
+    )
     assert len(created(api, mirror)) == 5
 
     mirrors.settle(mirror)

@@ -1,6 +1,7 @@
 """Pods pull their images through a mirror, also when the mirror or its upstream is not available."""
 
 import contextlib
+import json
 import os
 import shutil
 import subprocess
@@ -12,7 +13,7 @@ import pytest
 from jobs.core.mirror_audit.quantities import quantity
 from jobs.core.mirror_node.hosts import hosts_toml
 from tests.apis import Api, wait_for
-from tests.mirrors import NAMESPACE
+from tests.mirrors import NAMESPACE, NODES
 from tests.namespaces import ADDRESS
 from tests.node.conftest import Figure, Start
 from tests.node.kubectl import Kubectl
@@ -220,6 +221,26 @@ def test_a_file_is_written_again_and_is_removed_before_the_mirror_is(
     assert [api.get(each.document()) is None for each in lab.mirror.resources] == [True, True, False, True, True]
     lab.run("app", upstream.push("app"))
     assert {each.sender for each in upstream.accesses()} == {ADDRESS}
+
+
+def test_a_hung_process_on_a_node_is_restarted(mirrored: Start, kubectl: Kubectl) -> None:
+    lab = mirrored()
+    name = lab.mirror.daemon_set.metadata.name
+    path = "/spec/template/spec/containers/0/livenessProbe/periodSeconds"
+    often = json.dumps([{"op": "replace", "path": path, "value": 2}])
+    kubectl(f"patch daemonset {name} -n {NODES} --type=json -p '{often}'")
+    rolled_out(kubectl, "daemonset", name)
+
+    def restarts() -> str:
+        return kubectl(f"get pods -n {NODES} -l kubechores.dev/mirror -o jsonpath={{..restartCount}}")
+
+    assert restarts() == "0"
+    lab.on_node(
+        f"pkill --signal STOP --full '^/app/bin/python3 .* mirror-node --name={lab.mirror.registry_mirror.name} '"
+    )
+    kubectl(f"exec daemonset/{name} -n {NODES} -- touch -d @0 /run/kube-chores/problems")  # instead of minutes later
+    wait_for(lambda: restarts() == "1", "the restart of the container", 60)
+    rolled_out(kubectl, "daemonset", name)
 
 
 def test_a_folder_that_is_mounted_alone_is_written_again_after_its_deletion_and_removed_with_the_mirror(

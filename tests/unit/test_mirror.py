@@ -1,8 +1,12 @@
 """The desired resources of a mirror."""
 
 import json
+import os
+import subprocess
+import time
 from dataclasses import replace
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -61,7 +65,8 @@ def test_a_spec_defines_the_upstream_and_the_host_in_the_names_of_images(
     assert env(desired)["REGISTRY_PROXY_REMOTEURL"] == f"https://{upstream}"
     args = desired.daemon_set.spec.template.spec.containers[0].args
     mirror_args = (f"--host={host}", "--mirror=http://10.0.0.7:5000", f"--upstream=https://{upstream}")
-    assert args == ("mirror-node", "--name=m", *mirror_args, "--containerd-dir=/node/etc/containerd")
+    state = "--state=/run/kube-chores/problems"
+    assert args == ("mirror-node", "--name=m", *mirror_args, "--containerd-dir=/node/etc/containerd", state)
 
 
 def test_without_a_fallback_nodes_do_not_get_the_upstream() -> None:
@@ -99,14 +104,45 @@ def test_a_pod_on_a_node_mounts_only_the_folders_that_it_writes(upstream: str, m
     assert pod["volumes"] == [
         {"name": name, "hostPath": {"path": path, "type": "DirectoryOrCreate"}}
         for name, path in (("certs", CERTS), ("containerd", "/etc/containerd"))
-    ]
+    ] + [{"name": "state", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}]
     configuration = {"name": "containerd", "mountPath": "/node/etc/containerd", "readOnly": True}
-    assert container["volumeMounts"] == [{"name": "certs", **mount}, configuration]
+    state = {"name": "state", "mountPath": "/run/kube-chores"}
+    assert container["volumeMounts"] == [{"name": "certs", **mount}, configuration, state]
     assert "--containerd-dir=/node/etc/containerd" in container["args"]
     limits = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
     assert container["securityContext"] == limits
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     assert pod["automountServiceAccountToken"] is False
+
+
+@pytest.mark.parametrize(
+    ("problems", "age", "passed"),
+    [
+        (None, 0, {"startup": False, "readiness": False, "liveness": False}),
+        ("", 0, {"startup": True, "readiness": True, "liveness": True}),
+        ("", 110, {"startup": True, "readiness": True, "liveness": True}),
+        ("", 130, {"startup": True, "readiness": True, "liveness": False}),
+        ("pulls do not\nuse it", 0, {"startup": True, "readiness": False, "liveness": True}),
+        ("pulls do not\nuse it", 130, {"startup": True, "readiness": False, "liveness": False}),
+    ],
+)
+def test_the_probes_of_a_node_pod_start_no_python(
+    problems: str | None, age: float, passed: dict[str, bool], tmp_path: Path
+) -> None:
+    (container,) = mirror().daemon_set.document()["spec"]["template"]["spec"]["containers"]
+    if problems is not None:
+        (tmp_path / "problems").write_text(problems)
+        then = time.time() - age
+        os.utime(tmp_path / "problems", (then, then))
+
+    for name, is_passed in passed.items():
+        command = container[f"{name}Probe"]["exec"]["command"]
+        assert command[:-1] == ["sh", "-c"]
+        script = command[-1].replace("/run/kube-chores", str(tmp_path))
+        done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False)
+        assert (name, done.returncode == 0) == (name, is_passed)
+        if name == "readiness":
+            assert done.stdout == (problems or "")
 
 
 def test_a_registry_has_a_cache_container_with_the_same_volume_and_rights() -> None:

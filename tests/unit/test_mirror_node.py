@@ -96,7 +96,7 @@ def running(
 
 def reconciled(certs: Path, arguments: Sequence[str] = ARGUMENTS) -> list[str]:
     """Run the command until its first check is complete. Return the lines of its log."""
-    with mock.patch.object(mirror_node, "serve", reconcile):
+    with mock.patch.object(mirror_node, "serve", lambda file, _state: reconcile(file)):
         done = CliRunner().invoke(chores, ["mirror-node", *arguments, f"--certs-dir={certs}"])
     return done.output.splitlines()
 
@@ -126,6 +126,52 @@ def test_the_file_is_written_and_stays_when_the_command_ends(certs: Path, path: 
     assert [each.name for each in path.parent.iterdir()] == ["hosts.toml"]
     checked = check(certs)
     assert (checked.exit_code, checked.output) == (0, "")
+
+
+def test_after_each_check_the_state_has_the_problems_that_are_left(certs: Path, path: Path) -> None:
+    state = certs.parent / "state"
+    state.write_text("of the container before")
+    put(path, OTHER_TOOL)
+    with running(certs, (*ARGUMENTS, f"--state={state}")) as process:
+        process.checks_again()
+        assert state.read_text() == check(certs).output.removeprefix("error: ").strip()
+        before = state.stat().st_mtime_ns
+        process.checks_again()
+        assert state.stat().st_mtime_ns > before, "also if nothing changed: the liveness probe compares the time"
+        path.unlink()
+        process.checks_again()
+        assert state.read_text() == ""
+        process.end()
+
+
+def test_the_name_of_a_folder_in_a_problem_need_not_be_text(certs: Path) -> None:
+    """A folder of another user, which the pod has no right to open: the tests may run as root."""
+    state = certs.parent / "state"
+    problem = os.fsdecode(b"a/\xff/hosts.toml: Permission denied")
+    patched = mock.patch.multiple(
+        mirror_node, reconcile=lambda _file: problem, exit_on_signals=mock.DEFAULT, time=mock.Mock(sleep=end)
+    )
+    with patched, pytest.raises(KeyboardInterrupt):
+        mirror_node.serve(HostsFile("hub", "docker.io", certs, DESIRED), state)
+
+    assert state.read_text() == r"a/\udcff/hosts.toml: Permission denied"
+
+
+def end(_seconds: float) -> None:
+    raise KeyboardInterrupt
+
+
+def test_before_the_first_check_there_is_no_state(certs: Path) -> None:
+    state = certs.parent / "state"
+    state.write_text("of the container before")
+
+    def reconcile(_file: HostsFile) -> str:
+        assert not state.exists()
+        raise KeyboardInterrupt
+
+    patched = mock.patch.multiple(mirror_node, reconcile=reconcile, exit_on_signals=mock.DEFAULT)
+    with patched, pytest.raises(KeyboardInterrupt):
+        mirror_node.serve(HostsFile("hub", "docker.io", certs, DESIRED), state)
 
 
 def test_a_changed_deleted_or_moved_file_is_written_again(certs: Path, path: Path) -> None:

@@ -1,6 +1,6 @@
 """The hosts.toml files of a mirror on a node: compare them with their desired content, and write or remove them.
 
-A probe runs this twice a minute on each node, with little memory: it imports only the standard library.
+It runs on each node, with little memory: it imports only the standard library.
 """
 
 from __future__ import annotations

@@ -177,6 +177,7 @@ class Volume(_Part, frozen=True):
     name: str
     persistent_volume_claim: Labels | None = None
     host_path: Labels | None = None
+    empty_dir: Labels | None = None
 
 
 class PodSpec(_Part, frozen=True):

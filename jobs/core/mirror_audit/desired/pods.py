@@ -33,6 +33,8 @@ _NOBODY = 65532
 _RUNTIME_DEFAULT = {"type": "RuntimeDefault"}
 _VOLUME = "/var/lib/registry"
 _NODE_CONTAINERD = "/node/etc/containerd"  # where a pod mounts the node's configuration of containerd
+_STATE = "/run/kube-chores"
+_PROBLEMS = f"{_STATE}/problems"  # what mirror-node could not do at its last check; probes read it
 _EVERYTHING = (Toleration(operator="Exists"),)
 # Only logs use the node's storage: the cache is in a claim, and the root filesystem is read-only. A registry logs each
 # request. kubelet keeps five log files for each container, of 10 MiB each, or of 50 MiB in some managed clusters.
@@ -46,6 +48,10 @@ _NODE_LIMITS: Amounts = {"memory": "96Mi", _STORAGE: "64Mi"}
 # mirror-cache uses 25 MiB for Python, and 60 MiB in addition while it decodes 16 MiB of the scheduler's state.
 _CACHE_REQUESTS: Amounts = {"cpu": "10m", "memory": "48Mi", _STORAGE: "10Mi"}
 _CACHE_LIMITS: Amounts = {"memory": "128Mi", _STORAGE: "64Mi"}
+# mirror-node checks every 30 seconds. A hung one does not.
+_IS_RECENT = (
+    f"test $(($(date +%s) - $(stat -c %Y {_PROBLEMS}))) -lt 120 || {{ echo no check for 2 minutes or more; false; }}"
+)
 _SECURITY = SecurityContext(
     allow_privilege_escalation=False, read_only_root_filesystem=True, capabilities={"drop": ("ALL",)}
 )
@@ -160,6 +166,7 @@ def node_pod(registry_mirror: RegistryMirror, image: str, cluster_ip: str) -> Po
     volumes = (
         Volume(name="certs", host_path={"path": CERTS, "type": "DirectoryOrCreate"}),
         Volume(name="containerd", host_path={"path": CONTAINERD, "type": "DirectoryOrCreate"}),
+        Volume(name="state", empty_dir={"medium": "Memory", "sizeLimit": "1Mi"}),
     )
     container = _node_container(spec.host, image, _node_args(registry_mirror, cluster_ip))
     tolerations = _EVERYTHING if spec.tolerations is None else spec.tolerations
@@ -176,6 +183,7 @@ def _node_args(registry_mirror: RegistryMirror, cluster_ip: str) -> tuple[str, .
         f"--mirror=http://{address}:{PORT}",
         *([f"--upstream=https://{spec.upstream}"] if spec.fallback == "Upstream" else []),
         f"--containerd-dir={_NODE_CONTAINERD}",
+        f"--state={_PROBLEMS}",
     )
 
 
@@ -189,15 +197,26 @@ def _node_container(host: str, image: str, args: tuple[str, ...]) -> Container:
         name="node",
         image=image,
         args=args,
-        readiness_probe=Probe(
-            exec={"command": ("chores", *args, "--check")},
-            period_seconds=30,
-            timeout_seconds=10,  # Python starts slowly with little CPU
-            failure_threshold=2,
-        ),
+        startup_probe=_node_probe(f"test -e {_PROBLEMS}", period_seconds=2, failure_threshold=150),
+        readiness_probe=_node_probe(f"cat {_PROBLEMS} && test ! -s {_PROBLEMS}", period_seconds=60),
+        liveness_probe=_node_probe(_IS_RECENT, period_seconds=120, failure_threshold=2),
         resources=ResourceAmounts(requests=_NODE_REQUESTS, limits=_NODE_LIMITS),
         security_context=_SECURITY,
-        volume_mounts=(mount, VolumeMount(name="containerd", mount_path=_NODE_CONTAINERD, read_only=True)),
+        volume_mounts=(
+            mount,
+            VolumeMount(name="containerd", mount_path=_NODE_CONTAINERD, read_only=True),
+            VolumeMount(name="state", mount_path=_STATE),
+        ),
+    )
+
+
+def _node_probe(script: str, *, period_seconds: int, failure_threshold: int = 1) -> Probe:
+    """Return a probe of the shell: to start Python for each probe would be most of the CPU of the pod."""
+    return Probe(
+        exec={"command": ("sh", "-c", script)},
+        period_seconds=period_seconds,
+        timeout_seconds=10,
+        failure_threshold=failure_threshold,
     )
 
 

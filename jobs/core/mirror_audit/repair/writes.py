@@ -95,12 +95,13 @@ class NodeCleanup(Body, frozen=True, gc=False):
         (container,) = template["spec"]["containers"]
         args = [*file_args(self.actual), _REMOVE]
         changed = {
-            **container,
+            **{field: value for field, value in container.items() if not field.endswith("Probe")},
             "image": self.image or container["image"],
             "args": args,
             "readinessProbe": {
-                **container.get("readinessProbe", {}),
                 "exec": {"command": ["chores", *args, "--check"]},
+                "periodSeconds": 10,
+                "timeoutSeconds": 10,
             },
             "volumeMounts": [{"name": "certs", "mountPath": CERTS}],
         }
