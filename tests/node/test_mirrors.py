@@ -97,6 +97,10 @@ def test_without_a_mirror_nodes_pull_from_the_upstream(
     lab = mirrored()
     with_mirror = lab.registry()
     assert with_mirror
+    # The table that a packet passes before kube-proxy's rules replace the address of the Service.
+    with silent(node, lab.mirror.cluster_ip, table="raw"):
+        lab.pod("unreachable", upstream.push("zero"))
+        figure(f"fallback from a Service whose packets are dropped: pulled in {lab.runs('unreachable', 240)}")
     with silent(node, with_mirror["status"]["podIP"]):
         lab.pod("silent", upstream.push("one"))
         figure(f"fallback from a mirror that does not respond: pulled in {lab.runs('silent')}")
@@ -108,11 +112,11 @@ def test_without_a_mirror_nodes_pull_from_the_upstream(
 
 
 @contextlib.contextmanager
-def silent(node: Node, address: str) -> Iterator[None]:
+def silent(node: Node, address: str, table: str = "filter") -> Iterator[None]:
     """Drop all packets of the node to this address, without an answer."""
 
     def rule(how: str) -> None:
-        command = [*node.enter, "iptables", how, "OUTPUT", "-d", address, "-j", "DROP"]
+        command = [*node.enter, "iptables", "-t", table, how, "OUTPUT", "-d", address, "-j", "DROP"]
         subprocess.run(command, env={**os.environ, "PATH": path()}, check=True)
 
     rule("-I")
