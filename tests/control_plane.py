@@ -216,6 +216,12 @@ def make_certificates(folder: Path) -> None:
     _openssl("ecparam", "-genkey", "-noout", "-name", "prime256v1", "-out", str(folder / "accounts.key"))
 
 
+def expire(folder: Path) -> None:
+    """Replace the certificate by one that expired a day ago."""
+    certificate, key = (str(folder / name) for name in ("ca.crt", "ca.key"))
+    _openssl("x509", "-in", certificate, "-signkey", key, "-days", "-1", "-out", certificate)
+
+
 def _openssl(*words: str) -> None:
     done = subprocess.run(["openssl", *words], capture_output=True, text=True, check=False)
     if done.returncode:

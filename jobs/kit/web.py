@@ -22,7 +22,7 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin, urlsplit
 
-from jobs.kit.values.reads import NOT_FETCHED, NOT_IN_TIME, Page
+from jobs.kit.values.reads import NAME_NOT_FOUND, NO_DNS, NOT_FETCHED, NOT_IN_TIME, Page
 from jobs.kit.values.text import brief
 
 if TYPE_CHECKING:
@@ -41,9 +41,9 @@ MAX_BODY_BYTES = 128 << 10  # the documents that jobs fetch have some kilobytes;
 _REGISTRY_STATUSES = frozenset({HTTPStatus.OK, HTTPStatus.UNAUTHORIZED})
 _RETRIED = frozenset({429, 500, 502, 503, 504})
 _GZIP = 16 + zlib.MAX_WBITS
-# Not yet valid, expired, another name, another address: another certificate authority does not help.
+# Another certificate authority does not help: not yet valid, expired; another name, another address.
 # https://docs.openssl.org/3.0/man3/X509_STORE_CTX_get_error/
-_CERTIFICATE_ERRORS = frozenset({9, 10, 62, 64})
+_ERRORS_OF_TIME, _ERRORS_OF_NAME = frozenset({9, 10}), frozenset({62, 64})
 _NOT_GZIP = "the answer has a body that is not valid gzip"
 _NOT_HTTP = "the answer is not HTTP"
 _CUT_SHORT = "the answer is incomplete"
@@ -60,7 +60,14 @@ def fetch(
     """Return the document at `url`, or an error after `seconds` (None: TOTAL_SECONDS), or once the run is stopped."""
     seconds = TOTAL_SECONDS if seconds is None else seconds
     deadline = monotonic() + seconds
-    return _within(seconds, stopping, lambda: _fetch_with_retries(url, user_agent, deadline, follow_redirects))
+    resolving = threading.Event()
+
+    def request() -> Page:
+        _resolve(url, resolving)
+        return _fetch_with_retries(url, user_agent, deadline, follow_redirects)
+
+    page = _within(seconds, stopping, request)
+    return Page(error=NO_DNS) if resolving.is_set() and page.error != NOT_FETCHED else page
 
 
 def send(
@@ -180,6 +187,17 @@ def _fetch_with_retries(url: str, user_agent: str, deadline: float, follow_redir
                     return failed
                 sleep(pause)
     raise AssertionError("unreachable")
+
+
+def _resolve(url: str, resolving: threading.Event) -> None:
+    """Resolve the host, unless a proxy does. A resolver has no timeout: `resolving` is set until it has answered."""
+    from requests.utils import get_environ_proxies, select_proxy
+
+    with suppress(OSError, ValueError):  # the request fails for the same reason
+        if not select_proxy(url, get_environ_proxies(url)):
+            resolving.set()
+            socket.getaddrinfo(urlsplit(url).hostname, None)
+    resolving.clear()
 
 
 def _send(method: str, url: str, body: bytes, headers: Mapping[str, str]) -> Page:
@@ -331,7 +349,9 @@ def _retry_after(value: str) -> float:
 
 def _describe_certificate_error(error: ssl.SSLCertVerificationError) -> str:
     why = f"its certificate is not accepted: {error.verify_message.rstrip('.')}"
-    hint = "" if error.verify_code in _CERTIFICATE_ERRORS else "; to trust another authority, set REQUESTS_CA_BUNDLE"
+    if error.verify_code in _ERRORS_OF_TIME:
+        return f"{why}; check the clock of the node"
+    hint = "" if error.verify_code in _ERRORS_OF_NAME else "; to trust another authority, set REQUESTS_CA_BUNDLE"
     return why + hint
 
 
@@ -341,7 +361,7 @@ def _innermost_reason(error: BaseException) -> str:
 
     for each in _walk_causes(error):
         if isinstance(each, socket.gaierror):
-            return "no DNS server answered" if each.errno == socket.EAI_AGAIN else "its host name was not found"
+            return NO_DNS if each.errno == socket.EAI_AGAIN else NAME_NOT_FOUND
         if isinstance(each, TimeoutError):
             return f"no answer within {READ_SECONDS:g} seconds"
         if isinstance(each, OSError) and each.errno and each.strerror:

@@ -17,6 +17,7 @@ from jobs.kit.api.messages import Answer, Request
 from jobs.kit.api.transport import Transport
 from jobs.kit.values.errors import ConfigurationError, UnreachableError
 from kubesandbox import Sandbox
+from tests.control_plane import expire, make_certificates
 from tests.wire import Recorder, Sent, recorder, socks_proxy
 
 GET = Request("GET", "/version")
@@ -334,6 +335,34 @@ def test_a_certificate_that_is_not_accepted_is_not_retried(tmp_path: Path, certi
         transport.close()
 
     assert transport.traffic.retries == 0
+
+
+@pytest.mark.parametrize(
+    ("expired", "trusted", "check"),
+    [
+        (
+            False,
+            False,
+            "check that the certificate authority of this client is that of the API server",
+        ),
+        (
+            True,
+            True,
+            "check the clock of this machine, then the certificate of the API server",
+        ),
+    ],
+)
+def test_an_error_of_a_certificate_has_its_own_remedy(tmp_path: Path, expired: bool, trusted: bool, check: str) -> None:
+    make_certificates(tmp_path)
+    if expired:
+        expire(tmp_path)
+    with recorder(tmp_path) as server:
+        authority = of_files(tmp_path, {"certificate-authority": "ca.crt"}) if trusted else {}
+        path = kubeconfig(tmp_path, {"server": f"https://127.0.0.1:{server.port}", **authority}, {"token": SECRET})
+        result = run(path)
+
+    assert (result.exit_code, server.requests) == (1, [])
+    assert result.stderr.endswith(f"; {check}\n")
 
 
 @pytest.mark.parametrize("suffix", ["", "-data"])

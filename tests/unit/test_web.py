@@ -24,7 +24,7 @@ from jobs.kit import web
 from jobs.kit.values.reads import Page
 from jobs.kit.values.text import without_credentials
 from jobs.kit.web import Fetcher, fetch
-from tests.control_plane import make_certificates
+from tests.control_plane import expire, make_certificates
 from tests.serving import serving
 from tests.wire import recorder
 
@@ -380,6 +380,27 @@ def test_a_certificate_of_an_unknown_authority_is_named_with_a_remedy(tmp_path: 
 
     assert error.startswith("its certificate is not accepted: self-signed certificate")
     assert error.endswith("; to trust another authority, set REQUESTS_CA_BUNDLE")
+
+
+def test_an_expired_certificate_has_the_clock_as_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_certificates(tmp_path)
+    expire(tmp_path)
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "ca.crt"))
+
+    with recorder(tls=tmp_path) as server:
+        error = fetch(f"https://localhost:{server.port}/", AGENT).error
+
+    assert error == "its certificate is not accepted: certificate has expired; check the clock of the node"
+
+
+def test_a_resolver_that_hangs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: ended.wait())
+
+    error = fetch("https://rates.example.com/", AGENT, seconds=0.1).error
+    ended.set()
+
+    assert error == "no DNS server answered"
 
 
 def test_a_resolver_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

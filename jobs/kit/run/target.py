@@ -62,11 +62,23 @@ def log_target(name: str, connection: Connection, options: RunOptions) -> None:
         log.log.info("%s: writing to context %s, %s%s", name, connection.context, connection.endpoint.server, acting)
 
 
+# By parts of the messages of libcurl and OpenSSL.
+_CHECKS = {
+    ("certificate is not yet valid", "certificate has expired"): (
+        "check the clock of this machine, then the certificate of the API server"
+    ),
+    ("certificate", "SSL", "TLS"): ("check that the certificate authority of this client is that of the API server"),
+    ("Could not resolve",): "check the name of the API server, and the DNS",
+}
+
+
 def unreachable_message(connection: Connection, error: UnreachableError) -> str:
     """Return why there is no connection, and what to check."""
+    check = next((check for causes, check in _CHECKS.items() if any(each in str(error) for each in causes)), "")
     if connection.in_pod:
-        return f"no connection to the cluster: {error}; check that network policies let this pod reach the API server"
-    check = "check that the cluster is running, that the context is correct, and check the VPN or proxy"
+        check = check or "check that network policies let this pod reach the API server"
+        return f"no connection to the cluster: {error}; {check}"
+    check = check or "check that the cluster is running, that the context is correct, and check the VPN or proxy"
     return f"no connection to the cluster of context {connection.context}: {error}; {check}"
 
 

@@ -93,6 +93,9 @@ def parse(
 # The errors of pages that were not requested.
 NOT_FETCHED = "not fetched: the run was stopped"
 NOT_IN_TIME = "not probed in time"
+# The errors of pages whose host name was not resolved.
+NO_DNS = "no DNS server answered"
+NAME_NOT_FOUND = "its host name was not found"
 
 
 class Page(NamedTuple):
