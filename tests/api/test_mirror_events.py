@@ -18,6 +18,16 @@ BYPASSED = (
     "Readiness probe failed: error: pulls do not use the mirror: containerd does not read /etc/containerd/certs.d; "
     "its config_path is not set. Set it\n"
 )
+RESTRICTED: Object = {
+    "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+    "containers": [
+        {
+            "name": "app",
+            "image": "example.com/app:1",
+            "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        }
+    ],
+}
 
 
 def create_event(
@@ -45,11 +55,10 @@ def after(**duration: float) -> str:
 
 
 def uid_of(api: Api, involved: Object) -> str:
-    """Return the uid of a mirror's resource, or any uid for a pod."""
-    if involved["kind"] not in KINDS:
-        return "1-2-3"
+    """Return the uid of a mirror's resource, or of a pod, which is created if it does not exist."""
     about = {name: involved[name] for name in ("namespace", "name")}
-    found = api.read({"apiVersion": KINDS[involved["kind"]], "kind": involved["kind"], "metadata": about})
+    wanted = {"apiVersion": KINDS.get(involved["kind"], "v1"), "kind": involved["kind"], "metadata": about}
+    found = api.get(wanted) or api.create(wanted | {"spec": RESTRICTED})
     return str(found["metadata"]["uid"])
 
 
@@ -127,13 +136,13 @@ def test_parts_that_change_between_attempts_write_no_status(api: Api, audit: Run
         create_event(api, "Pod", pod, "Failed", "Error: ErrImagePull", NODES, count=number)
         uid = f"6cd5a1ee-6d4f-4b6c-a2f9-{number:012x}"
         create_event(api, "Pod", pod, "BackOff", f"Back-off in pod {pod}_{NODES}({uid})", NODES, count=number)
-        refused = f'Error creating: pods "{pod}" is forbidden: exceeded quota'
-        create_event(api, "DaemonSet", owner, "FailedCreate", refused, NODES, count=number)
+        failed = f'Failed to create sandbox "{f"{number:064x}"}" of "{pod}": no network'
+        create_event(api, "Pod", pod, "FailedCreatePodSandBox", failed, NODES, count=number)
 
     again("x7k2p", 40001, 1)
     audit()
     reason = condition(api, mirror)["message"]
-    assert reason.endswith(f'FailedCreate: Error creating: pods "{owner}-…" is forbidden: exceeded quota')
+    assert reason.endswith(f'FailedCreatePodSandBox: Failed to create sandbox "" of "{owner}-…": no network')
     api.mark()
 
     again("b2b2b", 40002, 2)
@@ -181,3 +190,103 @@ def test_without_permission_to_list_events_no_mirror_is_unknown(api: Api, audit:
     assert (ran.exit_code, sorted(codes(ran))) == (2, ["unreadable", "volume-pending"])
     assert condition(api, broken)["reason"] == "VolumePending"
     assert condition(api, well)["reason"] == "NotProbed"
+
+
+def not_ready(mirrors: Mirrors, mirror: Mirror) -> str:
+    """Make the pod of the registry not ready, after it was ready; return its name."""
+    workload(mirrors, mirror, ready=False)
+    return f"{mirror.name}-0"
+
+
+def explanation(audit: Run) -> str:
+    """Return the Event that an audit quotes for the registry, empty if there is none."""
+    (found,) = [each["reason"] for each in audit().results if each["code"] == "not-rolled-out"]
+    return str(found).partition("; ")[2]
+
+
+LONG = f"the pod has no network: {'details ' * 20}"
+
+
+def test_the_newest_event_is_quoted_and_not_the_longest(api: Api, audit: Run, mirrors: Mirrors, mirror: Mirror) -> None:
+    pod = not_ready(mirrors, mirror)
+    create_event(api, "Pod", pod, "FailedCreatePodSandBox", LONG, lastTimestamp=after(minutes=1))
+    create_event(api, "Pod", pod, "Unhealthy", "Readiness probe failed: 503", lastTimestamp=after(minutes=12))
+
+    assert explanation(audit) == "Unhealthy: Readiness probe failed: 503"
+
+
+def test_the_reason_of_a_failed_pull_is_quoted_and_not_that_of_the_one_before(
+    api: Api, audit: Run, mirrors: Mirrors, mirror: Mirror
+) -> None:
+    pod = not_ready(mirrors, mirror)
+    create_event(api, "Pod", pod, "Failed", f"Failed to pull image: {LONG}", lastTimestamp=after(minutes=1))
+    create_event(api, "Pod", pod, "Failed", "Failed to pull image: not found", lastTimestamp=after(minutes=6))
+    create_event(api, "Pod", pod, "Failed", "Error: ErrImagePull", lastTimestamp=after(minutes=7))
+
+    assert explanation(audit) == "Failed: Failed to pull image: not found"
+
+
+def test_the_last_observation_of_a_series_is_the_time_of_an_event(
+    api: Api, audit: Run, mirrors: Mirrors, mirror: Mirror
+) -> None:
+    pod = not_ready(mirrors, mirror)
+    times = [f"2100-01-01T00:0{minute}:00.000000Z" for minute in (1, 9)]
+    series: dict[str, Any] = {
+        "lastTimestamp": None,
+        "eventTime": times[0],
+        "series": {"count": 9, "lastObservedTime": times[1]},
+        "reportingComponent": "kubelet",
+        "reportingInstance": "node",
+        "action": "Probing",
+    }
+    create_event(api, "Pod", pod, "FailedMount", "still now", **series)
+    create_event(api, "Pod", pod, "FailedCreatePodSandBox", LONG, lastTimestamp=after(minutes=5), count=99)
+
+    assert explanation(audit) == "FailedMount: still now"
+
+
+def test_a_rejection_of_a_pod_that_exists_now_is_not_quoted(
+    api: Api, audit: Run, mirrors: Mirrors, mirror: Mirror
+) -> None:
+    not_ready(mirrors, mirror)
+    create_event(api, "StatefulSet", mirror.name, "FailedCreate", f"{REJECTED}: {LONG}")
+
+    assert explanation(audit) == ""
+
+
+def test_an_event_of_a_pod_that_no_longer_exists_is_not_quoted(
+    api: Api, audit: Run, mirrors: Mirrors, mirror: Mirror
+) -> None:
+    pod = not_ready(mirrors, mirror)
+    earlier = {"kind": "Pod", "namespace": NAMESPACE, "name": pod, "uid": "6cd5a1ee-6d4f-4b6c-a2f9-000000000000"}
+    create_event(api, "Pod", pod, "Unhealthy", "of the pod of this name")
+    create_event(api, "Pod", pod, "FailedMount", LONG, involvedObject=earlier)
+
+    assert explanation(audit) == "Unhealthy: of the pod of this name"
+
+
+def test_an_event_from_before_the_pod_was_ready_is_not_quoted(api: Api, audit: Run, mirrors: Mirrors) -> None:
+    mirror = mirrors.healthy()
+    node_pod_not_ready(mirrors, mirror)
+    ready, broken = node_pods(mirror, "x7k2p", "b2b2b")
+    create_event(api, "Pod", broken, "FailedMount", "present", NODES)
+    create_event(api, "Pod", ready, "Unhealthy", BYPASSED, NODES)
+    condition = {"type": "Ready", "status": "True", "lastTransitionTime": after(minutes=60)}
+    metadata = {"name": ready, "namespace": NODES}
+    api.patch_status({"apiVersion": "v1", "kind": "Pod", "metadata": metadata}, {"conditions": [condition]})
+
+    (found,) = audit().results
+
+    assert found["reason"] == "1 of 2 pods are ready; FailedMount: present"
+
+
+def test_without_permission_to_read_pods_events_are_quoted(
+    api: Api, audit: Run, mirrors: Mirrors, mirror: Mirror
+) -> None:
+    create_event(api, "Pod", not_ready(mirrors, mirror), "Unhealthy", "Readiness probe failed: 503")
+    drop(api, Right("mirror-audit", "Role", "mirror-audit", "pods", "get", NAMESPACE))
+
+    ran = audit()
+
+    assert (ran.exit_code, sorted(codes(ran))) == (2, ["no-endpoints", "not-rolled-out", "unreadable"])
+    assert any(each["reason"].endswith("Readiness probe failed: 503") for each in ran.results)

@@ -179,7 +179,7 @@ def text(*events: Quoted) -> str:
     """Return the text that explains the state of the workload of these Events."""
     kept: Quotes = {}
     for each in events:
-        keep(kept, each.quote, each.time)
+        keep(kept, each.quote, each.event)
     (found,) = most_informative(kept).values()
     return found
 
@@ -196,6 +196,7 @@ def test_a_quote_omits_the_parts_that_change(message: str) -> None:
     assert len(quotes) == 1
 
 
+BACK_OFF = "Back-off restarting failed container"
 LONG = "MountVolume.SetUp failed: exit status 32"
 REFUSED = "Startup probe failed: Get http://10.0.0.1:5000/v2/: dial tcp 10.0.0.1:5000: connect: connection refused"
 FULL = "Readiness probe failed: HTTP probe failed with statuscode: 503"
@@ -205,11 +206,12 @@ BYPASSED = "Readiness probe failed: error: pulls do not use the mirror: config_p
 @pytest.mark.parametrize(
     ("events", "expected"),
     [
+        # the newest, not the longest
+        ([event("FailedMount", LONG, 0), event("Unhealthy", "short", 5)], "Unhealthy: short"),
         # of two texts that alternate, always the same
-        ([event("FailedMount", LONG, 0), event("BackOff", "short", 5)], f"FailedMount: {LONG}"),
-        ([event("BackOff", "short", 5), event("FailedMount", LONG, 10)], f"FailedMount: {LONG}"),
-        # the longest of 15 minutes
-        ([event("Old", LONG, 0), event("Failed", "not found", 10), event("BackOff", "a", 15.1)], "Failed: not found"),
+        ([event("BackOff", BACK_OFF, 0), event("Unhealthy", FULL, 5)], f"Unhealthy: {FULL}"),
+        ([event("BackOff", BACK_OFF, 5), event("Unhealthy", FULL, 0)], f"Unhealthy: {FULL}"),
+        ([event("BackOff", BACK_OFF, 15.1), event("Unhealthy", FULL, 0)], f"BackOff: {BACK_OFF}"),
         # of failed probes the newest, except that a bypass is more important
         ([event("Unhealthy", FULL, 5), event("Unhealthy", REFUSED, 0)], f"Unhealthy: {FULL}"),
         ([event("Unhealthy", BYPASSED, 0), event("Unhealthy", REFUSED, 5)], f"Unhealthy: {BYPASSED}"),
@@ -221,7 +223,8 @@ def test_one_text_of_several_events_is_quoted(events: list[Quoted], expected: st
 
 
 def test_an_event_of_an_earlier_object_of_the_same_name_is_not_quoted() -> None:
-    now = {"metadata": {"uid": "7", "creationTimestamp": f"{NOW:%Y-%m-%dT%H:%M:%SZ}"}}
+    metadata = {"uid": "7", "creationTimestamp": f"{NOW:%Y-%m-%dT%H:%M:%SZ}"}
+    now = {"metadata": metadata, "spec": {"replicas": 1}, "status": {"replicas": 0}}
     involved = {"kind": "StatefulSet", "name": "registry-mirror-m"}
 
     assert event("Failed", "of its pod", 0).is_of(now)
@@ -234,6 +237,6 @@ def test_few_of_many_events_are_kept() -> None:
     kept: Quotes = {}
     for number in range(1100):
         found = event(f"Reason{number}", "a")
-        keep(kept, found.quote, found.time)
+        keep(kept, found.quote, found.event)
 
     assert len(kept) == 1024

@@ -2,29 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
 from msgspec import Raw
 
 from jobs.core.mirror_audit.actual.endpoints import Slice, by_service, ready
-from jobs.core.mirror_audit.actual.events import WARNINGS, Event, Quotes, keep, most_informative, quoted
+from jobs.core.mirror_audit.actual.events import (
+    WARNINGS,
+    Event,
+    Pod,
+    Quotes,
+    keep,
+    most_informative,
+    pods,
+    quoted,
+    without_obsolete,
+)
 from jobs.core.mirror_audit.actual.objects import Object, decode_resource, is_working, ordinals, placeholder
 from jobs.core.mirror_audit.desired.names import HEADLESS, NODE_NAMESPACE
 from jobs.core.mirror_audit.observed import RESOURCE_KINDS, Observed, Settings
 from jobs.core.mirror_audit.registry_mirrors import RegistryMirror, parse_registry_mirror
+from jobs.kit.api.answers import error_of
 from jobs.kit.api.cluster import Cluster, List, retry_if_expired
 from jobs.kit.api.custom_resources import from_cluster
+from jobs.kit.values.decoding import decode
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.model import ObjectKey
-from jobs.kit.values.reads import Invalid, InvalidObject
+from jobs.kit.values.reads import Invalid, InvalidObject, ReadResult
 from jobs.kit.values.resources import (
     CLAIMS,
     DAEMON_SETS,
     ENDPOINT_SLICES,
     EVENTS,
     NODES,
+    PODS,
     REGISTRY_MIRRORS,
     SERVICES,
     STATEFUL_SETS,
@@ -61,6 +74,7 @@ def observe(cluster: Cluster, settings: Settings) -> Observed:
                 retry_if_expired(partial(_events, cluster, namespace, resources, quotes))
             except ApiError as error:
                 lists.errors[EVENTS.kind] = error
+        quotes = without_obsolete(quotes, lists.pods(pods(quotes)))
     endpoints = by_service(found[ENDPOINT_SLICES.kind], partial(is_own, resources, here))
     mirrors, invalid_mirrors = _mirrors(cluster, settings)
     return Observed(
@@ -94,6 +108,18 @@ class _Lists:
                 (self.invalid if isinstance(each, InvalidObject) else found[kind]).append(each)
         return found
 
+    def pods(self, keys: Iterable[ObjectKey]) -> dict[ObjectKey, Pod | None]:
+        """Return the pods, None for one that does not exist, without those that cannot be read."""
+        found: dict[ObjectKey, Pod | None] = {}
+        for answer in self.cluster.read((PODS, key.namespace, key.name, True) for key in keys):
+            _, namespace, name, _ = answer.request.tag
+            pod = ReadResult(answer.body, error_of(answer)).reduced_if_exists(partial(decode, kind=Pod))
+            if isinstance(pod, ApiError):
+                self.errors[PODS.kind] = pod
+            else:
+                found[ObjectKey(PODS.kind, name, namespace)] = pod
+        return found
+
 
 def _resources(resource: Resource, namespace: str) -> List:
     return List(resource, Raw, partial(decode_resource, resource, namespace), namespace, large=True)
@@ -112,7 +138,7 @@ def _events(cluster: Cluster, namespace: str, resources: Mapping[ObjectKey, Obje
         if isinstance(each, InvalidObject) or each.quote.about not in resources:
             continue
         if each.is_of(resources[each.quote.about]):
-            keep(quotes, each.quote, each.time)
+            keep(quotes, each.quote, each.event)
 
 
 def is_own(resources: Mapping[ObjectKey, Object], namespace: str, service: str, pod: str) -> bool:

@@ -1,8 +1,8 @@
 """Quote Warning Events that explain why a workload is not rolled out or a claim is not bound. Pure.
 
-If the text changed by itself, each run would write a status. So the quote omits the parts that change between pods and
-between attempts. Of several texts it uses the longest of the last minutes, not the newest. But a failed probe reports
-the present state, so an earlier failed probe explains nothing.
+The newest text is the present cause: one of a pod that no longer exists, or from before a pod was ready, explains
+nothing. If the text changed by itself, each run would write a status. So the quote omits the parts that change between
+pods and between attempts, and of texts that alternate for one cause it is the longest.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from typing import NamedTuple
 
-from msgspec import Struct, convert
+from msgspec import Struct, convert, field
 
-from jobs.core.mirror_audit.actual.objects import Object
+from jobs.core.mirror_audit.actual.objects import Object, has_all_pods
 from jobs.core.mirror_node.hosts import UNUSED
 from jobs.kit.values.errors import InvalidObjectError
 from jobs.kit.values.model import ObjectKey
@@ -23,14 +23,25 @@ from jobs.kit.values.text import brief
 
 WARNINGS = "type=Warning"  # a field selector
 _MOST_KEPT = 1024
+_MOST_PODS = 256
 _LONGEST = 400
 _LONGEST_REASON = 64
 _PODS = "Pod"
-_FAILED_PROBE = "Unhealthy: "  # the reason of kubelet's Events about probes
+# The beginnings of texts that kubelet writes in turns for one cause.
+_ALTERNATING = (
+    ("FailedMount: Unable ", "FailedMount: MountVolume", "FailedAttachVolume: "),
+    (
+        "Failed: Failed to pull ",
+        "Failed: Error: ErrImagePull",
+        "Failed: Error: ImagePull",
+        "BackOff: Back-off pulling ",
+    ),
+    ("Unhealthy: ", "BackOff: Back-off restarting "),
+)
 # For a problem that stays, kubelet writes an Event every 5 minutes, and two alternating texts every 10 minutes.
 _TOGETHER = timedelta(minutes=15)
-# The uid of a pod, and the client port of a node's connection.
-_CHANGING = re.compile(r"\(?\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b\)?|:\d+(?=->)")
+# The uid of a pod, the id of its sandbox, and the client port of a node's connection.
+_CHANGING = re.compile(r"\(?\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b\)?|\b[0-9a-f]{64}\b|:\d+(?=->)")
 _FIRST_POD = "-0"
 _POD_OF_DAEMON_SET = re.compile(r"(.+)-[a-z0-9]{5}")
 
@@ -80,23 +91,66 @@ class Quote(NamedTuple):
         return UNUSED in self.text, self.length, self.text
 
 
-Quotes = dict[Quote, datetime]  # with the time of the last occurrence
+class Involved(NamedTuple):
+    """The object of an Event: a pod, or the workload or claim itself."""
+
+    key: ObjectKey
+    uid: str
+
+
+class Occurrence(NamedTuple):
+    """The last occurrence of a text: its time, and its object."""
+
+    time: datetime
+    involved: Involved
+
+
+Quotes = dict[Quote, Occurrence]
+
+
+class _Condition(Struct, rename="camel"):
+    type: str = ""
+    status: str = ""
+    last_transition_time: datetime | None = None
+
+
+class _PodStatus(Struct):
+    conditions: list[_Condition] | None = None
+
+
+class _PodMetadata(Struct):
+    uid: str = ""
+
+
+class Pod(Struct):
+    """The fields of a pod that show whether an Event about it is obsolete."""
+
+    metadata: _PodMetadata
+    status: _PodStatus = field(default_factory=_PodStatus)
+
+    def is_explained_by(self, event: Occurrence) -> bool:
+        """Return whether the Event is about this pod, and not from before it was ready."""
+        ready = [each for each in self.status.conditions or () if each.type == "Ready" and each.status == "True"]
+        since = ready[0].last_transition_time if ready else None
+        return event.involved.uid == self.metadata.uid and not (since and since.tzinfo and since >= event.time)
 
 
 class Quoted(NamedTuple):
-    """A quote of one Event, the time of its last occurrence, and the uid of the object: None for an Event of a pod."""
+    """A quote of one Event, and its last occurrence."""
 
     quote: Quote
-    time: datetime
-    uid: str | None
+    event: Occurrence
 
     def is_of(self, actual: Object) -> bool:
-        """Return whether the Event is about this object or its pods, not about an earlier object of the same name."""
+        """Return whether the Event is about this object or its pods, not about an earlier object of the same name.
+
+        An Event of a workload itself is about pods that do not exist yet.
+        """
         metadata = actual["metadata"]
-        if self.uid is not None:
-            return bool(self.uid == metadata.get("uid"))
-        created = metadata.get("creationTimestamp")
-        return created is None or self.time >= convert(created, datetime)
+        if self.event.involved.key.kind == _PODS:
+            created = metadata.get("creationTimestamp")
+            return created is None or self.event.time >= convert(created, datetime)
+        return bool(self.event.involved.uid == metadata.get("uid")) and not has_all_pods(self.quote.about.kind, actual)
 
 
 def quoted(event: Event, namespace: str) -> Quoted:
@@ -114,8 +168,8 @@ def quoted(event: Event, namespace: str) -> Quoted:
     except (ValueError, OverflowError) as error:
         raise InvalidObjectError(str(error)) from None
     involved = event.involved_object
-    uid = None if involved.kind == _PODS else involved.uid or ""
-    return Quoted(Quote(about, brief(f"{reason}: {text}", _LONGEST), len(text)), time, uid)
+    last = Occurrence(time, Involved(about._replace(kind=involved.kind, name=involved.name), involved.uid or ""))
+    return Quoted(Quote(about, brief(f"{reason}: {text}", _LONGEST), len(text)), last)
 
 
 def _explained(involved: _Involved, namespace: str) -> ObjectKey:
@@ -128,26 +182,45 @@ def _explained(involved: _Involved, namespace: str) -> ObjectKey:
     return ObjectKey(DAEMON_SETS.kind, found[1] if found else involved.name, namespace)
 
 
-def keep(kept: Quotes, quote: Quote, time: datetime) -> None:
-    """Add a quote, or update its time, up to a limit of quotes."""
+def keep(kept: Quotes, quote: Quote, event: Occurrence) -> None:
+    """Add a quote, or update its last occurrence, up to a limit of quotes."""
     if quote in kept or len(kept) < _MOST_KEPT:
-        kept[quote] = max(time, kept.get(quote, time))
+        kept[quote] = max(event, kept.get(quote, event))
+
+
+def pods(kept: Quotes) -> list[ObjectKey]:
+    """Return the pods of the newest quotes, up to a limit."""
+    newest = sorted(kept.values(), reverse=True)
+    keys = dict.fromkeys(each.involved.key for each in newest if each.involved.key.kind == _PODS)
+    return list(keys)[:_MOST_PODS]
+
+
+def without_obsolete(kept: Quotes, found: Mapping[ObjectKey, Pod | None]) -> Quotes:
+    """Return the quotes that the pods `found`, None if one does not exist, do not show to be obsolete."""
+    return {
+        quote: event
+        for quote, event in kept.items()
+        if event.involved.key not in found or ((pod := found[event.involved.key]) and pod.is_explained_by(event))
+    }
 
 
 def most_informative(kept: Quotes) -> Mapping[ObjectKey, str]:
-    """Return for each object the text of the highest rank, of those in the minutes before the newest.
+    """Return for each object the newest text; of texts that alternate with it, in the minutes before, the longest.
 
-    Of failed probes, only the newest and those that report an unused mirror have a rank.
+    The text of an unused mirror comes before all others of these minutes.
     """
-    newest: dict[ObjectKey, datetime] = {}
-    newest_probe: dict[ObjectKey, Quote] = {}
-    for quote, time in sorted(kept.items(), key=lambda each: (each[1], each[0])):
-        newest[quote.about] = time
-        if quote.text.startswith(_FAILED_PROBE):
-            newest_probe[quote.about] = quote
-    found: dict[ObjectKey, Quote] = {}
-    for quote, time in kept.items():
-        is_earlier_probe = quote.text.startswith(_FAILED_PROBE) and quote != newest_probe[quote.about]
-        if newest[quote.about] - time <= _TOGETHER and (UNUSED in quote.text or not is_earlier_probe):
-            found[quote.about] = max(quote, found.get(quote.about, quote), key=lambda each: each.rank)
-    return {about: quote.text for about, quote in found.items()}
+    by_object: dict[ObjectKey, dict[Quote, datetime]] = {}
+    for quote, event in sorted(kept.items(), key=lambda each: (each[1].time, each[0])):
+        by_object.setdefault(quote.about, {})[quote] = event.time
+    return {about: _most_informative(times).text for about, times in by_object.items()}
+
+
+def _most_informative(times: Mapping[Quote, datetime]) -> Quote:
+    """Return the quote for one object. `times` are sorted, the newest last."""
+    *_, newest = times
+    together = [each for each, time in times.items() if times[newest] - time <= _TOGETHER]
+    beginnings = next((each for each in _ALTERNATING if newest.text.startswith(each)), ())
+    # The newest of each beginning: an earlier one is obsolete.
+    last = {beginning: each for each in together for beginning in beginnings if each.text.startswith(beginning)}
+    unused = [each for each in together if UNUSED in each.text]
+    return max([newest, *last.values(), *unused], key=lambda each: each.rank)

@@ -84,7 +84,9 @@ class _WorkloadStatus(Struct, rename="camel"):
     observed_generation: int | None = None
     updated_replicas: int | None = None
     ready_replicas: int | None = None
+    replicas: int | None = None
     desired_number_scheduled: int | None = None
+    current_number_scheduled: int | None = None
     updated_number_scheduled: int | None = None
     number_ready: int | None = None
 
@@ -226,6 +228,15 @@ def rollout_problem(kind: str, actual: Object) -> str:
     if updated < desired:
         return f"{updated} of {desired} pods are up to date"
     return f"{ready} of {desired} pods are ready" if ready < desired else ""
+
+
+def has_all_pods(kind: str, actual: Object) -> bool:
+    """Return whether all pods of a StatefulSet or DaemonSet exist; never of another kind."""
+    status = status_of(actual)
+    if kind == STATEFUL_SETS.kind:
+        return bool(status.get("replicas", 0) >= actual["spec"].get("replicas", 1))
+    desired = status.get("desiredNumberScheduled", 0)
+    return kind == DAEMON_SETS.kind and bool(status.get("currentNumberScheduled", 0) >= desired)
 
 
 def is_working(kind: str, actual: Object) -> bool:

@@ -13,7 +13,7 @@ from jobs.core.mirror_audit.observed import Credentials, Observed, Settings
 from jobs.core.mirror_audit.registry_mirrors import RegistryMirror
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.model import ExitCode, Finding, Need, ObjectKey
-from jobs.kit.values.resources import CLAIMS, EVENTS
+from jobs.kit.values.resources import CLAIMS, EVENTS, PODS
 
 
 def mirrors_of(observed: Observed, settings: Settings) -> list[Mirror]:
@@ -102,8 +102,8 @@ def _unreadable(observed: Observed) -> Iterator[Finding]:
     """Yield one finding for each kind that could not be listed; it is about all mirrors."""
     subjects = tuple(sorted(each.name for each in _active(observed)))
     for kind, error in sorted(observed.list_errors.items()):
-        # Events only explain findings: without them, no mirror is Unknown.
-        yield unreadable(ObjectKey(kind, "(all)"), error, () if kind == EVENTS.kind else subjects)
+        # Events and pods only explain findings: without them, no mirror is Unknown.
+        yield unreadable(ObjectKey(kind, "(all)"), error, () if kind in (EVENTS.kind, PODS.kind) else subjects)
 
 
 def _undecoded(observed: Observed, mirrors: Sequence[Mirror]) -> Iterator[Finding]:
