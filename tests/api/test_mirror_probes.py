@@ -11,16 +11,19 @@ from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import pytest
 
+from jobs.core.mirror_audit.desired.mirror import Mirror
 from jobs.kit import web
 from jobs.kit.run import pages
 from jobs.kit.values.reads import Page
 from tests.api.conftest import Ran, Run
 from tests.apis import Api, Object, wait_for
 from tests.manifests import ROOT
-from tests.mirrors import Mirrors
+from tests.mirrors import NAMESPACE, Mirrors
+from tests.rates import status
 from tests.registries import Registries
 
 pytestmark = pytest.mark.usefixtures("no_pauses")
@@ -319,3 +322,87 @@ def test_a_stopped_run_does_not_wait_for_probes(
 
     assert process.returncode == 143
     assert ready_condition(api, name) == {}
+
+
+@pytest.fixture
+def dead_dns(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
+    """Have no DNS server answer; return the environment of a run that resolves the names of mirrors itself."""
+
+    def getaddrinfo(host: str, *_: Any, **__: Any) -> Any:
+        raise socket.gaierror(socket.EAI_AGAIN, f"Temporary failure in name resolution of {host}")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(socket, "getaddrinfo", getaddrinfo)
+        yield {"NO_PROXY": "*"}
+
+
+def three(mirrors: Mirrors, registries: Registries) -> list[Mirror]:
+    hosts = {"a": registries.upstream, "b": "quay.io", "c": "gcr.io"}
+    return [mirrors.healthy(name, host) for name, host in hosts.items()]
+
+
+def test_a_dead_dns_is_one_finding_that_is_not_about_network_policies(
+    api: Api, probe: Run, mirrors: Mirrors, registries: Registries, dead_dns: dict[str, str]
+) -> None:
+    found = three(mirrors, registries)
+    names = [each.registry_mirror.name for each in found]
+
+    ran = probe(env=dead_dns)
+
+    (result,) = ran.results
+    assert (ran.exit_code, result["code"], result["subjects"]) == (0, "name-not-resolved", names)
+    assert result["reason"] == (
+        "the names of all 3 mirrors were not resolved, so the cluster's DNS does not work; "
+        f"the name {found[0].name}.{NAMESPACE}.svc was not resolved: no DNS server answered"
+    )
+    assert result["remedy"].startswith("check that the pods of the cluster's DNS run")
+    for each in names:
+        assert ready_condition(api, each)["reason"] == "NameNotResolved"
+    api.mark()
+    probe(env=dead_dns)
+    assert api.writes() == []
+
+
+def test_a_name_that_is_not_resolved_does_not_merge_with_a_mirror_that_responds(
+    probe: Run, mirrors: Mirrors, registries: Registries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = mirrors.healthy("good", registries.upstream)
+    new = mirrors.healthy("new", "quay.io")
+    proxied = f"{good.name}.{NAMESPACE}.svc"
+
+    ran = probe(env={"NO_PROXY": f"localhost,{new.name}.{NAMESPACE}.svc,quay.io"})
+
+    (result,) = of(ran, new.registry_mirror.name)
+    assert (result["code"], result["object"]["name"]) == ("name-not-resolved", new.name)
+    assert (f"{proxied}:5000", "/v2/") in registries.requests
+    assert of(ran, good.registry_mirror.name) == []
+
+
+def test_a_registry_is_not_rolled_while_the_dns_is_dead(
+    api: Api, repairing: Run, mirrors: Mirrors, registries: Registries, dead_dns: dict[str, str]
+) -> None:
+    for each in three(mirrors, registries):
+        mirrors.specify(each, ttl="24h")
+    api.mark()
+
+    ran = repairing(env=dead_dns)
+
+    remedies = [each["remedy"] for each in ran.results if each["code"] == "drifted"]
+    assert len(remedies) == 3
+    assert all(each.startswith("a repair continues when a probe shows that the upstream") for each in remedies)
+    assert [each.path for each in api.writes() if "statefulsets" in each.path] == []
+
+
+def test_mirrors_that_all_fail_alike_are_one_finding_with_their_number(
+    api: Api, probe: Run, mirrors: Mirrors, registries: Registries
+) -> None:
+    found = three(mirrors, registries)
+    for each in found:
+        registries.answers[f"{each.name}.{NAMESPACE}.svc:5000"] = status(404)
+
+    ran = probe()
+
+    (result,) = [each for each in ran.results if each["code"] == "mirror-down"]
+    assert result["subjects"] == [each.registry_mirror.name for each in found]
+    assert result["reason"].startswith("none of the 3 mirrors responds; ")
+    assert ready_condition(api, result["subjects"][1])["reason"] == "MirrorDown"

@@ -566,6 +566,17 @@ def test_of_deferred_rolls_only_a_missing_source_is_a_problem() -> None:
     assert [each["code"] for each in document(observed, NOW)["deferred"]] == ["paused", "missing-source"]
 
 
+def test_what_the_last_audit_found_about_all_mirrors_is_one_problem() -> None:
+    message = "service/(all) in namespace mirrors: none of the 2 mirrors responds"
+    mirrors = [custom("RegistryMirror", each, "", {}, ("False", "MirrorDown", message)) for each in ("hub", "quay")]
+
+    made = document(with_jobs(cronjobs=[cronjob("mirror-audit", ago(minutes=4))], mirrors=mirrors), NOW)
+
+    (found,) = made["problems"]
+    assert (found["code"], found["subjects"], found["object"]) == ("mirror-down", ["hub", "quay"], None)
+    assert [len(each["checks"]) for each in made["mirrors"]] == [1, 1]
+
+
 def test_what_the_last_audit_found_by_its_probes_comes_before_what_follows_from_it() -> None:
     key = ObjectKey("Service", "registry-mirror-quay", "mirrors")
     found = [finding("no-endpoints", key, "has no ready endpoint", "quay", severity=Severity.CRITICAL)]

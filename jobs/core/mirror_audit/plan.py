@@ -10,7 +10,7 @@ from msgspec import structs
 from jobs.core.mirror_audit.checks.evaluate import evaluate
 from jobs.core.mirror_audit.checks.findings import CODES, finding
 from jobs.core.mirror_audit.checks.mirrors import evaluate_together, mirrors_of
-from jobs.core.mirror_audit.checks.probes import NO_REGISTRY
+from jobs.core.mirror_audit.checks.probes import NO_REGISTRY, together
 from jobs.core.mirror_audit.desired.mirror import Mirror
 from jobs.core.mirror_audit.observed import RESOURCE_KINDS, Observed, Settings
 from jobs.core.mirror_audit.registry_mirrors import MirrorStatus
@@ -29,6 +29,7 @@ def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
     evaluated += [found for each in mirrors for found in evaluate(each, observed, settings)]
     found = [each for each in evaluated if isinstance(each, Finding)]
     healthy = _healthy(mirrors, observed, {each.object for each in found})
+    found = together(found, mirrors, observed)
     repaired = repairs(found, mirrors, observed, settings) if settings.repair else Plan(found)
     findings = [*repaired.findings, *map(invalid, observed.invalid_mirrors), *_skipped(observed)]
     if not settings.repair:

@@ -124,7 +124,18 @@ def mirrors(read: Sequence[Custom], evaluated: Evaluated | None) -> tuple[list[d
             }
         )
         problems += last_audit
-    return found, problems
+    return found, _together(problems)
+
+
+def _together(problems: Sequence[Problem]) -> list[Problem]:
+    """Return the problems of mirrors; what an audit found about all mirrors is one."""
+    found: dict[object, Problem] = {}
+    for number, each in enumerate(problems):
+        same = found.setdefault(each["reason"] if "/(all) " in each["reason"] else number, each)
+        if same is not each:
+            same["object"] = None
+            same["subjects"] += each["subjects"]
+    return list(found.values())
 
 
 def rates(read: Sequence[Custom]) -> tuple[list[dict[str, Any]], list[Problem]]:

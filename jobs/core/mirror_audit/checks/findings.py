@@ -39,6 +39,12 @@ CODES: Mapping[str, Code] = {
         "grant the permission that the finding names, or wait for the next run; what could not be read is not "
         "reported as missing",
     ),
+    "name-not-resolved": Code(
+        _CRITICAL,
+        "the run could not resolve the name of the mirror's Service, so it probed neither the mirror nor its upstream; "
+        "registries cannot resolve their upstreams either, and nodes use the mirror by its address",
+        "check that the pods of the cluster's DNS run, and that a NetworkPolicy allows port 53",
+    ),
     "mirror-down": Code(
         _CRITICAL,
         "the mirror does not respond to GET /v2/ with 200",

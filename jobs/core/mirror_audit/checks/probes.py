@@ -6,8 +6,10 @@ https://distribution.github.io/distribution/spec/api/#api-version-check
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus
+
+from msgspec import structs
 
 from jobs.core.mirror_audit.actual.objects import Object
 from jobs.core.mirror_audit.checks.findings import Problem, finding, not_readable, unreadable
@@ -18,13 +20,19 @@ from jobs.core.mirror_audit.registry_mirrors import PASSWORD
 from jobs.kit.values.decoding import decode
 from jobs.kit.values.errors import ApiError, InvalidObjectError
 from jobs.kit.values.model import ExitCode, Fetch, Finding, Need, ObjectKey
-from jobs.kit.values.reads import NOT_FETCHED, NOT_IN_TIME, Page
-from jobs.kit.values.resources import ENDPOINT_SLICES, SERVICE_PROXY
+from jobs.kit.values.reads import NAME_NOT_FOUND, NO_DNS, NOT_FETCHED, NOT_IN_TIME, Page
+from jobs.kit.values.resources import ENDPOINT_SLICES, SERVICE_PROXY, SERVICES
 
 # Authors of RegistryMirrors can name hosts that do not respond. That does not fail a run.
 _NOT_PROBED = {NOT_FETCHED: ExitCode.FAILED, NOT_IN_TIME: ExitCode.DONE}
 # A later run finds this text in the message of the condition, and then probes the mirror last.
 NO_REGISTRY = "does not respond as a registry"
+# What a finding reports if the probes of all mirrors failed with one code.
+_ALL = ObjectKey(SERVICES.kind, "(all)")
+_OF_ALL: Mapping[str, str] = {
+    "name-not-resolved": "the names of all {} mirrors were not resolved, so the cluster's DNS does not work",
+    "mirror-down": "none of the {} mirrors responds",
+}
 # No figures that change by themselves: otherwise each run writes the status.
 _SHORTAGES: Mapping[str, Problem] = {
     "layers": Problem("layers-interrupted", "sent an incomplete layer in the last minutes"),
@@ -38,7 +46,7 @@ _SHORTAGES: Mapping[str, Problem] = {
 
 def upstream(mirror: Mirror, observed: Observed, settings: Settings) -> Iterator[Finding | Fetch]:
     """Probe the upstream over the network. A 401 is a success: the upstream only requires a login."""
-    if settings.probing is Probing.NETWORK:
+    if settings.probing is Probing.NETWORK and not is_unresolved(mirror, observed):
         url, about = _upstream_url(mirror), mirror.registry_mirror.head.key
         yield from _fetched("upstream-down", url, about, mirror, observed, (HTTPStatus.OK, HTTPStatus.UNAUTHORIZED))
 
@@ -48,9 +56,23 @@ def _upstream_url(mirror: Mirror) -> str:
 
 
 def is_upstream_unknown(mirror: Mirror, observed: Observed) -> bool:
-    """Return whether the probe of the upstream was planned and not done."""
+    """Return whether the probe of the upstream was planned and not done, or cannot succeed."""
     page = observed.pages.get(_upstream_url(mirror))
-    return page is not None and page.error in _NOT_PROBED
+    return (page is not None and page.error in _NOT_PROBED) or is_unresolved(mirror, observed)
+
+
+def _mirror_url(mirror: Mirror) -> str:
+    return f"http://{_host(mirror)}:{PORT}/v2/"
+
+
+def _host(mirror: Mirror) -> str:
+    return f"{mirror.name}.{mirror.namespace}.svc"
+
+
+def is_unresolved(mirror: Mirror, observed: Observed) -> bool:
+    """Return whether the cluster's DNS did not resolve the name of the mirror's Service."""
+    page = observed.pages.get(_mirror_url(mirror))
+    return page is not None and page.error in (NO_DNS, NAME_NOT_FOUND)
 
 
 def mirror_itself(mirror: Mirror, observed: Observed, settings: Settings) -> Iterator[Finding | Fetch | Need]:
@@ -58,8 +80,11 @@ def mirror_itself(mirror: Mirror, observed: Observed, settings: Settings) -> Ite
     service = mirror.service.key
     if not observed.managed(service) or not _has_only_registry_pods(service, observed):
         return
-    if settings.probing is Probing.NETWORK:
-        url = f"http://{service.name}.{service.namespace}.svc:{PORT}/v2/"
+    url = _mirror_url(mirror)
+    if is_unresolved(mirror, observed):
+        reason = f"the name {_host(mirror)} was not resolved: {observed.pages[url].error}"
+        yield finding("name-not-resolved", reason, service, mirror.registry_mirror)
+    elif settings.probing is Probing.NETWORK:
         yield from _fetched("mirror-down", url, service, mirror, observed, (HTTPStatus.OK,))
     elif settings.probing is Probing.SERVICE_PROXY:
         yield from _through_api_server(mirror, observed)
@@ -89,6 +114,20 @@ def _fetched(
         # One text for every failure: otherwise statuses show the network to the authors of RegistryMirrors.
         reason = f"{url} {NO_REGISTRY}; the reason is in the log of the run"
         yield finding(code, reason, about, mirror.registry_mirror)
+
+
+def together(found: Sequence[Finding], mirrors: Sequence[Mirror], observed: Observed) -> list[Finding]:
+    """Return the findings, with one in place of those of all probed mirrors if all failed alike."""
+    probed = sum(_mirror_url(each) in observed.pages for each in mirrors)
+    for code, what in _OF_ALL.items():
+        alike = [each for each in found if each.code == code]
+        if probed > 1 and len(alike) == probed:
+            subjects = tuple(sorted(name for each in alike for name in each.subjects))
+            reason = f"{what.format(probed)}; {alike[0].reason}"
+            of_all = structs.replace(alike[0], object=_ALL._replace(namespace=alike[0].object.namespace))
+            rest = [each for each in found if each.code != code]
+            return [*rest, structs.replace(of_all, reason=reason, subjects=subjects)]
+    return list(found)
 
 
 def _through_api_server(mirror: Mirror, observed: Observed) -> Iterator[Finding | Need]:
