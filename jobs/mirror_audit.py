@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import click
 
+from jobs.core.mirror_audit.checks.progress import with_progress
 from jobs.core.mirror_audit.desired.names import NAME
 from jobs.core.mirror_audit.observe import observe
 from jobs.core.mirror_audit.observed import NAMESPACE, RESOURCE_KINDS, Probing, Settings
@@ -102,8 +103,8 @@ def settings(connection: Connection, options: Options) -> Settings:
     default=0,
     show_default=True,
     metavar="SECONDS",
-    help="With --repair: how long to wait until the next step is possible, for example until a mirror is ready. After "
-    "that, the next run continues.",
+    help="With --repair: how long to wait until the next step is possible, and until what the run changed is ready. "
+    "After that, the next run continues.",
 )
 @flags.max_deletes("mirrors")
 @flags.metrics
@@ -154,7 +155,7 @@ def command(context: click.Context, options: Options) -> None:
         plan,
         status_updates,
         Limits(brake=False),  # the plan has its own brake, which counts mirrors
-        Steps(options.wait) if options.repair else None,
+        Steps(with_progress, options.wait) if options.repair else None,
         metrics="jobs.core.mirror_audit.metrics",
         own_cronjob=REPAIR if options.repair else "",
     )

@@ -287,7 +287,8 @@ def test_statuses_are_written_before_a_repair_waits_and_when_a_mirror_is_ready(
 
     with waiting(api, registries) as process:
         wait_for(lambda: all(ready_condition(api, name) for name in (good, *others)), "the statuses")
-        assert ready_condition(api, good)["status"] == "False"
+        ready = ready_condition(api, good)
+        assert (ready["status"], ready["reason"]) == ("Unknown", "InProgress")
         assert {ready_condition(api, name)["reason"] for name in others} == {"UpstreamDown"}
         mirrors.settle(mirrors.of(documents["good"]))
         wait_for(lambda: api.get(mirrors.of(documents["good"]).daemon_set.document()), "the DaemonSet")
@@ -300,7 +301,7 @@ def test_statuses_are_written_before_a_repair_waits_and_when_a_mirror_is_ready(
 
     assert process.returncode == 143
     assert f"mirror-audit: registrymirror/{good}: Healthy: " in log
-    assert "mirror-audit: some steps are not possible yet: the run reads again for up to 60 seconds\n" in log
+    assert "mirror-audit: not everything is ready yet: the run reads again for up to 60 seconds\n" in log
     assert all(f"registrymirror/{name}" in stdout for name in others)
     assert "  created  daemonset/" in stdout, "the run reports its writes"
 

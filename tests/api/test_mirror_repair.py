@@ -1,6 +1,8 @@
 """mirror-audit --repair as users run it, on the embedded and the real API server."""
 
+import re
 import time
+from datetime import datetime, timedelta, timezone
 from functools import partial
 from itertools import takewhile
 from typing import Any
@@ -11,8 +13,9 @@ from jobs.core.mirror_audit.desired.mirror import Mirror
 from jobs.core.mirror_audit.desired.names import NODE_IMAGE, REGISTRY_IMAGE
 from jobs.core.mirror_node.hosts import CERTS
 from jobs.kit.api.cluster import Cluster
+from jobs.kit.run import runner
 from tests.api.conftest import OWN_IMAGE, Ran, Run, connect_with
-from tests.api.test_mirror_audit import BREAKS, changes, codes, condition, deleted
+from tests.api.test_mirror_audit import BREAKS, changes, codes, condition, deleted, workload
 from tests.apis import Api, Object, wait_for
 from tests.conftest import Chores
 from tests.mirrors import (
@@ -60,7 +63,7 @@ def test_three_fields_create_a_mirror_and_later_runs_write_nothing(api: Api, rep
     assert (first.exit_code, first.summary["created"]) == (0, 4), first
     (waiting,) = [each for each in first.results if each["object"]["kind"] == "DaemonSet"]
     assert (waiting["code"], waiting["remedy"]) == (
-        "missing",
+        "in-progress",
         f"a repair creates it when statefulset/{mirror.name} in namespace {NAMESPACE} is ready to serve nodes",
     )
     mirrors.settle(mirror)
@@ -97,7 +100,7 @@ def test_a_write_is_reported_by_its_result_and_not_by_its_reason(api: Api, repai
     assert text.count("  created  ") == 4
     assert "    to do: a repair creates it when" in text
     assert max(map(len, text.splitlines())) <= 80
-    assert "does not exist" not in text.replace(f"daemonset/{mirror.name}-node\n    does not exist\n    to do", "")
+    assert text.count("does not exist") == 1, "only of the DaemonSet"
 
 
 def test_corrected_fields_are_named_with_the_manager_that_changed_them(api: Api, repair: Run, mirrors: Mirrors) -> None:
@@ -859,3 +862,137 @@ def test_of_two_simultaneous_repairs_one_counts_the_created_resources(
 
     assert [each.summary["created"] for each in others] == [4]
     assert (ran.exit_code, ran.summary.get("created", 0), ran.summary["serverside-applied"]) == (0, 0, 2)
+
+
+# What a run changed and that is not ready yet
+
+
+def roll(mirrors: Mirrors, name: str = "hub") -> Mirror:
+    """Have a healthy mirror whose next repair rolls its registry, which takes a while."""
+    mirror = mirrors.healthy(name)
+    mirrors.specify(mirror, ttl="24h")
+    return mirror
+
+
+def unready(mirrors: Mirrors, mirror: Mirror) -> None:
+    """Have the controller observe the change, while no pod is ready."""
+    api = mirrors.api
+    if api.kind == "sandbox":
+        mirrors.status(mirror.stateful_set.document(), replicas=1, updatedReplicas=0, readyReplicas=0)
+        return mirrors.slice(mirror, ready=False)
+
+    def is_unready() -> bool:
+        mirrors.pods(mirror, "registry")  # ends the pod that is replaced
+        return not api.read(mirror.stateful_set.document())["status"].get("readyReplicas")
+
+    return wait_for(is_unready, "the pod to end")
+
+
+def state(api: Api, mirror: Mirror) -> tuple[str, str]:
+    ready = condition(api, mirror)
+    return ready["status"], ready["reason"]
+
+
+def minutes_ago(api: Api, mirror: Mirror, minutes: int) -> None:
+    """Have the status report the same, but since some minutes more."""
+    ready = condition(api, mirror)
+    then = f"{datetime.now(timezone.utc) - timedelta(minutes=minutes):%Y-%m-%dT%H:%M:%SZ}"
+    ready["message"] = re.sub(r"(?<=in progress since )\S+Z", then, ready["message"])
+    assert then in ready["message"]
+    api.patch_status(registry_mirror(mirror.registry_mirror.name), {"conditions": [ready]})
+
+
+def test_a_registry_that_this_run_rolled_is_in_progress_and_later_reported(
+    api: Api, repair: Run, audit: Run, mirrors: Mirrors
+) -> None:
+    mirror = roll(mirrors)
+
+    ran = repair()
+
+    left = [each for each in ran.results if each["outcome"] == "reported"]
+    assert {(each["code"], each["severity"]) for each in left} == {("in-progress", "warning")}
+    assert {each["remedy"] for each in left} == {"wait: if it does not become ready, the next run reports why"}
+    assert state(api, mirror) == ("Unknown", "InProgress")
+
+    unready(mirrors, mirror)
+    overlapping = audit()
+    assert set(codes(overlapping)) == {"in-progress"}, "also what became unready meanwhile"
+    minutes_ago(api, mirror, 6)
+    assert set(codes(audit())) == {"no-endpoints", "not-rolled-out"}
+    assert state(api, mirror) == ("False", "NoEndpoints")
+    mirrors.settle(current(mirrors, mirror))
+    audit()
+    assert state(api, mirror) == ("Unknown", "NotProbed")
+
+
+def test_a_new_mirror_is_in_progress_until_its_nodes_are_configured(api: Api, repair: Run, mirrors: Mirrors) -> None:
+    mirror = mirrors.of(mirrors.create())
+    mirrors.volume(mirror)
+
+    repair()
+    assert state(api, mirror) == ("Unknown", "InProgress")
+    minutes_ago(api, mirror, 15)
+    mirrors.settle(mirror)
+    ran = repair()
+
+    assert (ran.summary["created"], state(api, mirror)) == (1, ("Unknown", "InProgress"))
+
+
+def test_a_registry_that_every_repair_changes_and_is_never_ready_is_reported(
+    api: Api, repair: Run, mirrors: Mirrors
+) -> None:
+    mirror = roll(mirrors)
+    states = []
+    for number in range(3):
+        ran = repair()
+        assert ran.summary["serverside-applied"] == 1
+        unready(mirrors, mirror)
+        states.append(state(api, mirror)[1])
+        if number == 0:
+            minutes_ago(api, mirror, 15)
+        mirrors.edit(mirror.stateful_set.document(), {"spec": {"replicas": 2}})
+
+    assert states == ["InProgress", "NoEndpoints", "NoEndpoints"]
+
+
+def test_another_cause_is_not_in_progress_with_the_change_of_a_run(api: Api, repair: Run, mirrors: Mirrors) -> None:
+    mirror, other = mirrors.healthy(), mirrors.healthy("quay", "quay.io")
+    mirrors.edit(mirror.daemon_set.document(), {"metadata": {"labels": {"app.kubernetes.io/name": None}}})
+    for each in (mirror, other):
+        workload(mirrors, each, ready=False)
+
+    ran = repair()
+
+    assert ran.summary["serverside-applied"] == 1
+    assert {state(api, each) for each in (mirror, other)} == {("False", "NoEndpoints")}
+
+
+def test_a_run_waits_until_what_it_changed_is_ready(
+    api: Api, repair: Run, mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "_POLL_SECONDS", 0.1)
+    mirror = roll(mirrors)
+    early: list[tuple[str, str]] = []
+
+    def becomes_ready(_: float) -> None:
+        if not early:
+            early.append(state(api, mirror))
+            mirrors.settle(current(mirrors, mirror))
+
+    monkeypatch.setattr(runner, "sleep", becomes_ready)
+
+    ran = repair("--wait", "60")
+
+    assert early == [("Unknown", "InProgress")]
+    assert (codes(ran), state(api, mirror)) == (["drifted"], ("Unknown", "NotProbed"))
+
+
+def test_a_cache_that_does_not_respond_after_a_roll_is_in_progress(
+    api: Api, repairing: Run, mirrors: Mirrors, registries: Registries
+) -> None:
+    mirror = mirrors.healthy(upstream=registries.upstream)
+    mirrors.specify(mirror, ttl="24h")
+    registries.caches[mirror.name] = "not a report"
+
+    assert "unreadable" not in codes(repairing())
+    assert state(api, mirror) == ("Unknown", "InProgress")

@@ -200,6 +200,28 @@ def test_a_mirror_that_never_worked_works_when_it_is_corrected_and_its_old_file_
     assert ADDRESS not in {each.sender for each in upstream.accesses()}
 
 
+def test_a_repair_that_rolls_the_registry_waits_for_it_and_ends_with_a_healthy_mirror(
+    api: Api, mirrored: Start, upstream: Upstream
+) -> None:
+    lab = mirrored()
+    lab.run("app", upstream.push("app"))
+    assert lab.audit()["reason"] == "Healthy"
+    before = len(reasons(api, lab))
+
+    api.patch(lab.asked, {"spec": {"ttl": "24h"}})
+    lab.repair_once_the_upstream_answers()
+
+    assert lab.ready["reason"] == "Healthy", lab.ready["message"]
+    assert reasons(api, lab)[before:] == ["InProgress", "Healthy"]
+
+
+def reasons(api: Api, lab: Mirrored) -> list[str]:
+    """Return the reasons of the Events of the RegistryMirror, in their order."""
+    about = f"involvedObject.kind=RegistryMirror,involvedObject.name={lab.mirror.registry_mirror.name}"
+    found = api.items("v1", "Event", "default", fieldSelector=about)
+    return [each["reason"] for each in sorted(found, key=lambda each: str(each["metadata"]["name"]))]
+
+
 def test_a_file_is_written_again_and_is_removed_before_the_mirror_is(
     api: Api, mirrored: Start, upstream: Upstream
 ) -> None:

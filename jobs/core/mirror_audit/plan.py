@@ -11,6 +11,7 @@ from jobs.core.mirror_audit.checks.evaluate import evaluate
 from jobs.core.mirror_audit.checks.findings import CODES, finding
 from jobs.core.mirror_audit.checks.mirrors import evaluate_together, mirrors_of
 from jobs.core.mirror_audit.checks.probes import NO_REGISTRY, together
+from jobs.core.mirror_audit.checks.progress import with_progress
 from jobs.core.mirror_audit.desired.mirror import Mirror
 from jobs.core.mirror_audit.observed import RESOURCE_KINDS, Observed, Settings
 from jobs.core.mirror_audit.registry_mirrors import MirrorStatus
@@ -22,7 +23,7 @@ from jobs.kit.values.reads import Head
 from jobs.kit.values.resources import REGISTRY_MIRRORS
 
 
-def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
+def plan(observed: Observed, settings: Settings, now: datetime) -> Plan:
     """Compare the cluster with what RegistryMirrors define. The same input gives the same findings, sorted."""
     mirrors = mirrors_of(observed, settings)
     evaluated: list[Finding | Need | Fetch] = [*evaluate_together(mirrors, observed, settings)]
@@ -31,6 +32,7 @@ def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
     healthy = _healthy(mirrors, observed, {each.object for each in found})
     found = together(found, mirrors, observed)
     repaired = repairs(found, mirrors, observed, settings) if settings.repair else Plan(found)
+    repaired = with_progress(repaired, observed, (), now)
     findings = [*repaired.findings, *map(invalid, observed.invalid_mirrors), *_skipped(observed)]
     if not settings.repair:
         findings = list(map(_with_remedy, findings))

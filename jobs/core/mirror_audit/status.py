@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from jobs.core.mirror_audit.checks.findings import RANK, reason
+from jobs.core.mirror_audit.checks.progress import IN_PROGRESS
 from jobs.core.mirror_audit.observed import Observed, Probing, Settings
 from jobs.core.mirror_audit.registry_mirrors import MirrorStatus
 from jobs.kit.values.conditions import READY, Condition, StatusUpdate, about, new_condition, status_update
@@ -59,7 +60,7 @@ def _condition(findings: Sequence[Finding], *, probed: bool) -> Condition:
     worst = sorted(findings, key=lambda each: (RANK[each.code], each.object))
     message = "; ".join(about(each.object, REGISTRY_MIRRORS, each.reason) for each in worst[:_MOST_NAMED])
     more = f"; and {len(worst) - _MOST_NAMED} more" if len(worst) > _MOST_NAMED else ""
-    # If nothing but unreadable objects was found, the state of the mirror is not known.
-    is_known = any(each.code != "unreadable" for each in findings)
+    # With nothing else, the state of the mirror is not known, or not yet.
+    is_known = any(each.code not in ("unreadable", IN_PROGRESS) for each in findings)
     state = "False" if is_known else "Unknown"
     return new_condition(READY, state, reason(worst[0].code), f"{message}{more}")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from jobs.kit.api.cluster import Cluster
 from jobs.kit.api.connect import Connection
 from jobs.kit.values.conditions import StatusUpdate
-from jobs.kit.values.model import Need, Plan, Result, RunOptions
+from jobs.kit.values.model import Finding, Need, Plan, Result, RunOptions
 from jobs.kit.values.reads import Page, ReadResult
 from jobs.kit.values.resources import Resource
 
@@ -55,9 +55,12 @@ class Limits:
 class Steps:
     """A run in steps: after its writes it observes and plans again, since the next writes depend on their effect.
 
-    - `wait_seconds`: how long the run may observe again until its next step is possible.
+    - `with_progress`: return the plan in which what these findings' writes changed, and is not ready yet, is in
+      progress.
+    - `wait_seconds`: how long the run may observe again until its next step is possible, and its changes are ready.
     """
 
+    with_progress: Callable[[Plan, Any, Sequence[Finding], datetime], Plan]
     wait_seconds: float = 0.0
 
 

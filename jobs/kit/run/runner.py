@@ -295,6 +295,9 @@ class _Run(Generic[Settings, Observed]):
         """Observe again. A write that failed, or that had no effect, is not repeated."""
         self.observe()
         written = [result for result in written if result.finding.fix]  # the new plan has the other findings again
+        done = [result.finding for result in written if result.outcome is Outcome.DONE]
+        if self.job.steps:
+            self.plan = self.job.steps.with_progress(self.plan, self.observed, done, self.now)
         found = {finding.object for finding in self.plan.findings}
         resolved = [as_done(result) for result in conflicted if result.finding.object not in found]
         return [*written, *resolved], not_attempted(self.plan.findings, written)
@@ -310,7 +313,7 @@ class _Run(Generic[Settings, Observed]):
             return not self.stopping()
         if not self.has_waited:
             self.has_waited = True
-            message = "%s: some steps are not possible yet: the run reads again for up to %g seconds"
+            message = "%s: not everything is ready yet: the run reads again for up to %g seconds"
             log.log.info(message, self.job.name, self.wait_seconds)
         while not self.stopping() and monotonic() < moment:
             sleep(0.1)

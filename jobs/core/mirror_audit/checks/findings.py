@@ -151,6 +151,11 @@ CODES: Mapping[str, Code] = {
         "the claim of the cache is not bound to a volume",
         "run kubectl describe on the claim; check its storage class and the free capacity",
     ),
+    "in-progress": Code(
+        _WARNING,
+        "a repair changed it less than 5 minutes ago, and it is not ready yet",
+        "wait: if it does not become ready, the next run reports why",
+    ),
     "not-rolled-out": Code(
         _WARNING,
         "the controller has not observed the latest change, or pods are not up to date or not ready",
