@@ -35,7 +35,7 @@ def serve(file: HostsFile, state: Path | None = None) -> NoReturn:
     reported = ""
     while True:
         try:
-            problem = reconcile(file)
+            problem = reconcile(file).encode("utf-8", "backslashreplace").decode()  # names of files need not be UTF-8
         except DeletedError as error:
             log.warning("%s; the container restarts", error)
             sys.exit(1)
@@ -44,7 +44,7 @@ def serve(file: HostsFile, state: Path | None = None) -> NoReturn:
         reported = problem
         if state:
             new = state.with_name(f"{state.name}.new")
-            new.write_text(problem, "utf-8", "backslashreplace")
+            new.write_text(problem, "utf-8")
             new.replace(state)
         time.sleep(INTERVAL_SECONDS)
 
