@@ -16,7 +16,7 @@ READ_BY_NAME = {
     "sync-copies of more kinds": {"taken"},
     "fetch-rates": {"taken"},
     "mirror-audit": {"login"},
-    "mirror-repair": {"login"},
+    "mirror-repair": {"login", "kube-chores-mirrors"},
     "farm-pods": {"farm-edited", "edited", "farm-recreated", "recreated"},
 }
 
