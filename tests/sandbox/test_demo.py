@@ -29,7 +29,7 @@ def test_the_demo_runs_and_the_readme_quotes_it(chores: Chores) -> None:
         "fetch-rates: 2 unchanged (2 rates, 1 provider)",
     ]
     assert [line for line in shown if line.startswith("1 USD = 0.8224956063 CHF (ecb, ")]
-    repaired = "mirror-audit: 1 created, 4 unchanged, 1 not-rolled-out, 1 serverside-applied (1 mirror)"
+    repaired = "mirror-audit: 1 created, 4 unchanged, 1 in-progress, 1 serverside-applied (1 mirror)"
     assert repaired in " ".join(line.strip() for line in shown)
     assert [line for line in shown if line.startswith("roll-workloads: ")] == [
         "roll-workloads: 1 annotated (1 workload, 1 source)",
