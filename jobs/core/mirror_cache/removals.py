@@ -17,7 +17,7 @@ def record(root: Path, now: float) -> None:
     new = path.with_suffix(".new")
     times = [*last_day(root, now), now][-_MOST:]
     with contextlib.suppress(OSError):
-        new.write_text("".join(f"{each:.3f}\n" for each in times))
+        new.write_text("".join(f"{each}\n" for each in times))
         new.replace(path)
 
 
