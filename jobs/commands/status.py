@@ -113,6 +113,7 @@ def _document(context: click.Context, session: Session) -> dict[str, Any]:
     namespace = _installation(session, installations)
     if namespace in installations and namespace not in (session.namespace, _DEFAULT_NAMESPACE):
         reads.notes.append(f"namespace {namespace} is shown: no other has CronJobs of kube-chores; -n selects another")
+    cronjobs = reads.with_warnings(cronjobs, namespace)
     jobs, pods, warnings = reads.runs(namespace)
     now = session.transport.clock.now()
     rules, mirrors, rates = reads.custom(RULES), reads.custom(REGISTRY_MIRRORS), reads.rates()

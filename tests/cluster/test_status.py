@@ -83,6 +83,23 @@ def test_a_run_that_takes_long_and_one_that_its_deadline_ended(api: Api, monkeyp
     assert problem["reason"].startswith("the last run failed (DeadlineExceeded): Job was active longer than")
 
 
+def test_a_cronjob_that_is_never_due_or_whose_jobs_are_refused_has_the_reason(api: Api) -> None:
+    namespace = api.namespace("ops")
+    create_account(api, namespace, "sync-copies")
+    made = cronjob(namespace)
+    made = api.create({**made, "spec": {**made["spec"], "schedule": "0 0 31 2 *"}})
+    wait_for(lambda: shown(api, namespace)[0]["state"] == "late", "the Event of the controller")
+
+    _, (problem,) = shown(api, namespace)
+
+    assert problem["reason"].startswith("no run starts: invalid schedule: 0 0 31 2 *")
+
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "small", "namespace": namespace}}
+    api.create({**quota, "spec": {"hard": {"count/jobs.batch": "0"}}})
+    api.patch(made, {"spec": {"schedule": "* * * * *"}})
+    wait_for(lambda: "exceeded quota: small" in shown(api, namespace)[1][0]["reason"], "a refused Job", 90)
+
+
 def test_a_run_that_no_node_takes_names_the_taints(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     namespace = api.namespace("ops")
     create_account(api, namespace, "sync-copies")

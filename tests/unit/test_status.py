@@ -288,6 +288,7 @@ def test_a_pod_that_is_pending_for_minutes_is_critical(warnings: dict[str, str],
     found = the_problem(stuck(pods=(pending(),), warnings=warnings))
 
     assert (found["code"], words in found["reason"]) == ("job-stuck", True)
+    assert found["todo"] == "kubectl describe pod sync-copies-1-x7k2p -n kube-chores"
     assert problems(stuck(pods=(pending(created=ago(minutes=1)),))) == []
 
 
@@ -405,6 +406,7 @@ def test_a_first_run_that_is_active_never_succeeded() -> None:
         ({"last": ago(hours=2), "time_zone": "No/Zone"}, "late", ["job-late"]),
         ({"last": ago(minutes=-5)}, "ok", []),  # a clock that differs
         ({"last": "not a time"}, "ok", []),
+        ({"last": ago(seconds=70), "warning": "exceeded quota"}, "late", ["job-late"]),
     ],
 )
 def test_the_state_of_a_cronjob(fields: dict[str, Any], state: str, code: list[str]) -> None:
@@ -456,6 +458,18 @@ def test_mirrors_need_one_of_the_jobs_that_audit_them() -> None:
     assert problems(both) == []
     for each in (none, with_jobs(cronjobs=[audit], mirrors=[mirror])):
         assert problems(each) == [("warning", "mirror-audit", "job-suspended")]
+
+
+@pytest.mark.parametrize(("job", "noun"), [("roll-workloads", "workloads"), ("farm-pods", "pods")])
+def test_objects_whose_job_is_suspended_are_a_problem(job: str, noun: str) -> None:
+    evaluated = {job: Evaluated(facts={noun: 1, "namespaces": 1})}
+
+    observed = with_jobs(cronjobs=[cronjob(job, suspended=True)], evaluated=evaluated)
+
+    assert problems(observed) == [("warning", job, "job-suspended")]
+    (found,) = document(observed, NOW)["problems"]
+    assert found["reason"] == f"1 {noun[:-1]} needs this job, which is suspended"
+    assert problems(with_jobs(cronjobs=[cronjob(job, suspended=True)], evaluated={job: Evaluated()})) == []
 
 
 def test_what_a_brake_blocks_is_one_problem() -> None:

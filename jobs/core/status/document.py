@@ -17,6 +17,7 @@ from jobs.core.status.problems import (
     Problem,
     limit,
     missing_right,
+    numbered,
     of_findings,
     of_job,
     of_long_runs,
@@ -80,12 +81,18 @@ def document(observed: Observed, now: datetime) -> dict[str, Any]:
     )
     rates, rate_problems = custom.rates(_most("rates", observed.rates, cut))
     jobs = _jobs(observed, rates, now)
-    numbers = {"sync-copies": len(rules), "mirror-audit": len(mirrors), "fetch-rates": len(rates)}
+    needing = {
+        "sync-copies": ("custom resources", len(rules)),
+        "mirror-audit": ("custom resources", len(mirrors)),
+        "fetch-rates": ("custom resources", len(rates)),
+        "roll-workloads": _fact(observed, "roll-workloads", "workloads"),
+        "farm-pods": _fact(observed, "farm-pods", "pods"),
+    }
     elsewhere = {each.name for each in observed.cronjobs if not each.suspended} & {*CHORES}
     found = [
         *_of_jobs(observed, jobs, now),
         *filter(None, (of_metrics(each["name"], observed.target.namespace, each["runs"]) for each in jobs)),
-        *_without_job(jobs, elsewhere, observed.target.namespace, numbers),
+        *_without_job(jobs, elsewhere, observed.target.namespace, needing),
         *(
             each
             for job, evaluated in observed.evaluated.items()
@@ -164,10 +171,15 @@ def _jobs(observed: Observed, rates: Sequence[Mapping[str, Any]], now: datetime)
     return found
 
 
+def _fact(observed: Observed, job: str, noun: str) -> tuple[str, int]:
+    found = observed.evaluated.get(job)
+    return noun, found.facts.get(noun, 0) if found else 0
+
+
 def _without_job(
-    jobs: Sequence[Mapping[str, Any]], elsewhere: Set[str], namespace: str, numbers: Mapping[str, int]
+    jobs: Sequence[Mapping[str, Any]], elsewhere: Set[str], namespace: str, needing: Mapping[str, tuple[str, int]]
 ) -> list[Problem]:
-    """Return the problems of jobs that do not run, although custom resources for them exist.
+    """Return the problems of jobs that do not run, although objects need them: by job, what they are and their number.
 
     `elsewhere` are the jobs that run in another namespace.
     """
@@ -183,13 +195,12 @@ def _without_job(
             "warning",
             f"job-{states[job]}",
             None,
-            f"{number} custom {'resource needs' if number == 1 else 'resources need'} this job, which is "
-            + states[job].replace("-", " "),
+            f"{numbered(number, noun)} need{'s' * (number == 1)} this job, which is {states[job].replace('-', ' ')}",
             f'kubectl patch cronjob {job} -n {namespace} -p \'{{"spec": {{"suspend": false}}}}\''
             if states[job] == "suspended"
             else _INSTALL,
         )
-        for job, number in numbers.items()
+        for job, (noun, number) in needing.items()
         if number and states[job] in ("suspended", "not-installed")
     ]
 

@@ -16,6 +16,7 @@ PART_OF = "app.kubernetes.io/part-of"
 CHORES = ("sync-copies", "fetch-rates", "mirror-audit", "roll-workloads", "farm-pods")
 _OTHERS = ("sync-copies-verify", "mirror-repair")  # CronJobs of the manifests that run a job in another way
 _CONTAINER = "chores"
+_NO_RUNS = ("FailedCreate", "InvalidSchedule", "UnparseableSchedule", "UnknownTimeZone")  # of Events of CronJobs
 
 
 class _Container(Struct):
@@ -62,7 +63,10 @@ class CronJobObject(Struct):
 
 
 class CronJob(Struct, frozen=True):
-    """A CronJob of kube-chores. Times are RFC 3339 texts; empty: not yet."""
+    """A CronJob of kube-chores. Times are RFC 3339 texts; empty: not yet.
+
+    `warning` is why its controller created no Job since the last one, or empty.
+    """
 
     name: str
     namespace: str
@@ -73,6 +77,7 @@ class CronJob(Struct, frozen=True):
     last_schedule: str
     last_success: str
     args: tuple[str, ...] = ()
+    warning: str = ""
 
     @property
     def is_dry_run(self) -> bool:
@@ -205,6 +210,7 @@ class EventObject(Struct, rename="camel"):
 
     metadata: Metadata
     involved_object: _Involved = msgspec.field(default_factory=_Involved)
+    reason: str = ""
     message: str = ""
     last_timestamp: str | None = None
     event_time: str | None = None
@@ -281,6 +287,11 @@ def taints(read: NodeObject) -> list[str]:
 def warning(read: EventObject) -> tuple[str, str, str]:
     """Return the time of an Event, the name of its object, and its message."""
     return read.last_timestamp or read.event_time or "", read.involved_object.name, read.message
+
+
+def no_run(read: EventObject) -> tuple[str, str, str] | None:
+    """Return the same of an Event that a CronJob cannot create Jobs; None if it has another reason."""
+    return warning(read) if read.reason in _NO_RUNS else None
 
 
 def parse_time(text: str) -> datetime | None:

@@ -23,6 +23,7 @@ from jobs.core.status.installed import (
     cron_job,
     is_of_installation,
     job_pod,
+    no_run,
     run_job,
     taints,
     warning,
@@ -87,6 +88,18 @@ class Reads:
                 raise
             found = self.attempt(lambda: self._list(CRON_JOBS, CronJobObject, cron_job, namespace))
         return [each for each in found if is_of_installation(each)]
+
+    def with_warnings(self, cronjobs: Sequence[CronJob], namespace: str) -> list[CronJob]:
+        """Return the CronJobs; those of `namespace` have the last warning since their last run."""
+        fields = "involvedObject.kind=CronJob,type=Warning"
+        events = self.attempt(lambda: self._list(EVENTS, EventObject, no_run, namespace, "", fields))
+        last = {name: (time, message) for time, name, message in sorted(each for each in events if each)}
+        return [
+            replace(each, warning=last[each.name][1])
+            if each.namespace == namespace and last.get(each.name, ("", ""))[0] > each.last_schedule
+            else each
+            for each in cronjobs
+        ]
 
     def runs(self, namespace: str) -> tuple[list[RunJob], list[JobPod], dict[str, str]]:
         """Return Jobs, their pods, and by name the last warning about a Job without a pod, or a pod that is pending."""

@@ -302,7 +302,8 @@ def of_job(name: str, namespace: str, fields: Mapping[str, Any], *, is_braked: b
         before = (
             f"the last run was scheduled for {fields['lastSchedule']}" if fields["lastSchedule"] else "none started"
         )
-        reason = f"no run succeeded since the schedule was due three times: {last}, {before}"
+        late = "no run succeeded since the schedule was due three times"
+        reason = f"no run starts: {fields['warning']}" if fields["warning"] else f"{late}: {last}, {before}"
         command = shlex.join(["kubectl", "describe", "cronjob", name, "-n", namespace])
         return problem(name, "critical", "job-late", _cronjob(name, namespace), reason, command)
     return None
@@ -379,7 +380,8 @@ def _cronjob(name: str, namespace: str) -> ObjectKey:
 def _stuck_todo(run: Mapping[str, Any], namespace: str) -> str:
     if "quota" in run["message"]:
         return shlex.join(["kubectl", "describe", "quota", "-n", namespace])
-    return shlex.join(["kubectl", "describe", "pod", "-n", namespace, "-l", f"job-name={run['name']}"])
+    what = ("pod", run["pod"]) if run["pod"] else ("job", run["name"])
+    return shlex.join(["kubectl", "describe", *what, "-n", namespace])
 
 
 def _failing_todo(run: Mapping[str, Any], namespace: str) -> str:

@@ -30,6 +30,7 @@ WITHOUT_CRONJOB: Mapping[str, Any] = {
     "timeZone": None,
     "lastSuccess": None,
     "lastSchedule": None,
+    "warning": None,
     "runs": [],
 }
 
@@ -55,6 +56,7 @@ def job_fields(
         "timeZone": cronjob.time_zone or None,
         "lastSuccess": last_success or None,
         "lastSchedule": cronjob.last_schedule or None,
+        "warning": cronjob.warning[:_LONGEST_CAUSE] or None,
         "runs": runs,
     }
 
@@ -98,6 +100,7 @@ def _run(
         "message": message.strip()[-_LONGEST_MESSAGE:],
         "stuck": bool(blocked) or retries,
         "slow": runs and _is_older(job.start, longest, now),
+        "pod": pods[-1].name if pods else None,
         "node": next((each.node for each in reversed(pods) if each.node), None),
     }
 
@@ -136,7 +139,7 @@ def _state(cronjob: CronJob, runs: Sequence[Mapping[str, Any]], last_success: st
     failed_last = bool(ended) and ended[-1]["outcome"] == "failed" and (ended[-1]["end"] or "") > last_success
     if failed_last or any(each["stuck"] for each in active):
         return "failing"
-    if is_late(cronjob, last_success, bool(active), now):
+    if is_late(cronjob, last_success, bool(active), now) or (cronjob.warning and not active):
         return "late"
     if active and last_success:
         return "running"
