@@ -113,5 +113,5 @@ def test_a_login_that_the_upstream_rejects_is_reported_until_it_is_corrected(
         api.patch(secret, {"stringData": {"username": login.user, "password": login.password}})
         lab.repair_once_the_upstream_answers()
         rolled_out(kubectl, "statefulset", lab.mirror.name)
-        lab.run("app", image)
+        lab.run("app", upstream.push("other"))  # kubelet may have pulled the first image again meanwhile
         assert lab.audit()["reason"] == "Healthy"
