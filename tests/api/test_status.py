@@ -193,6 +193,32 @@ def test_the_installation_is_found(api: Api, installed: Path) -> None:
     assert "kube-chores is installed in namespaces another, other; choose one with -n" in third.stderr
 
 
+@pytest.mark.parametrize("api", ["sandbox"], indirect=True)  # a real controller writes Events and times, too
+def test_an_event_explains_why_a_cronjob_creates_no_jobs_until_its_next_run(api: Api, installed: Path) -> None:
+    cronjob = api.call("GET", f"/apis/batch/v1/namespaces/{NAMESPACE}/cronjobs/sync-copies")
+    for minute, reason in ((10, "FailedCreate"), (20, "UnexpectedJob")):
+        time = f"2100-01-01T00:{minute}:00Z"
+        api.create(
+            {
+                "apiVersion": "v1",
+                "kind": "Event",
+                "metadata": {"name": reason.lower(), "namespace": NAMESPACE},
+                "involvedObject": {"kind": "CronJob", "name": "sync-copies", "namespace": NAMESPACE},
+                "type": "Warning",
+                "reason": reason,
+                "message": f"the message of {reason}",
+                "lastTimestamp": time,
+            }
+        )
+
+    def problems(last: str) -> list[str]:
+        api.patch_status(cronjob, {"lastScheduleTime": last})
+        return [each["reason"] for each in document(api)["problems"] if each["code"] == "job-late"]
+
+    assert problems("2100-01-01T00:00:00Z") == ["no run starts: the message of FailedCreate"]
+    assert problems("2100-01-01T00:11:00Z") == []
+
+
 @pytest.mark.parametrize("api", ["sandbox"], indirect=True)
 def test_without_crds_the_status_is_a_note(api: Api) -> None:
     done = status(api, namespace="default")

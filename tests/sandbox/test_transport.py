@@ -427,10 +427,10 @@ def test_the_clock_is_that_of_the_server_if_its_date_is_valid(
 def test_the_clock_of_a_proxy_that_answers_with_an_error_does_not_count(
     sandbox: Sandbox, connected: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dates = iter([datetime.now(timezone.utc) - HOUR])
+    now = datetime.now(timezone.utc)
+    dates = iter([now - HOUR, now, now - HOUR])
     monkeypatch.setattr(
-        "kubesandbox.http.server.formatdate",
-        lambda usegmt: format_datetime(next(dates, datetime.now(timezone.utc)), usegmt=usegmt),
+        "kubesandbox.http.server.formatdate", lambda usegmt: format_datetime(next(dates), usegmt=usegmt)
     )
     sandbox.inject(Fault("GET", status=503))
     transport = connected()
@@ -438,3 +438,6 @@ def test_the_clock_of_a_proxy_that_answers_with_an_error_does_not_count(
     assert transport.send(GET).is_success
 
     assert transport.clock.ahead == timedelta()
+    sandbox.inject(Fault("POST", status=503))
+    assert transport.send(Request("POST", "/api/v1/namespaces", repeatable=False)).status == 503
+    assert transport.clock.ahead == timedelta(), "after a success, no Date is read"

@@ -186,6 +186,7 @@ def test_a_failed_run_is_not_critical_next_to_a_success(
         ("ErrImagePull: not found", "", 2, "ErrImagePull: not found", "kubectl describe pod"),
         ("CreateContainerConfigError: no key", "", 2, "CreateContainerConfigError", "kubectl describe pod"),
         ("", 'pods "x" is forbidden: exceeded quota: pods', 2, "exceeded quota", "kubectl describe quota"),
+        ("", "denied by a policy", 2, "denied by a policy", "kubectl describe job sync-copies-1 -n kube-chores"),
         ("Unschedulable: 0/3 nodes are available", "", 50, "", ""),
         ("Unschedulable: 0/3 nodes are available", "", 70, "0/3 nodes", "kubectl describe pod"),
         ("", "", 70, "", ""),

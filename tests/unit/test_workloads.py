@@ -165,6 +165,20 @@ REFUSED = {"conditions": [QUOTA]}
         (
             "Deployment",
             THREE,
+            {**CURRENT, **DONE, "conditions": [{**QUOTA, "status": "False"}], "updatedReplicas": 0},
+            "0 of 3 pods are new",
+            False,
+        ),
+        (
+            "Deployment",
+            THREE,
+            {**CURRENT, **DONE, "replicas": 4, "unavailableReplicas": 1},
+            "1 old pods still exist, 1 pods are not available",
+            False,
+        ),
+        (
+            "Deployment",
+            THREE,
             {**CURRENT, **DONE, **REFUSED, "updatedReplicas": 0},
             "0 of 3 pods are new: FailedCreate: exceeded quota: small",
             True,

@@ -208,7 +208,8 @@ def _deferral(key: ObjectKey, document: Document) -> Deferral | None:
 
 
 # The same rules as `kubectl rollout status` (k8s.io/kubectl/pkg/polymorphichelpers/rollout_status.go), except that pods
-# that became unavailable after their rollout do not count.
+# that became unavailable after their rollout do not count. Those of a DaemonSet count if none is available: its status
+# does not distinguish them from new ones.
 
 
 def _deployment(spec: _Spec, status: _Status) -> str:
