@@ -4,15 +4,17 @@ import contextlib
 import json
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from click.testing import CliRunner
 from junitparser import JUnitXml
 
+from jobs.__main__ import chores
 from jobs.core.mirror_audit.desired.mirror import Mirror
 from jobs.kit import web
 from tests.api.conftest import Ran, Run
@@ -158,6 +160,26 @@ def scaled(mirrors: Mirrors, mirror: Mirror) -> None:
     return wait_for(ready, "two pods")
 
 
+def scaled_to_zero(mirrors: Mirrors, mirror: Mirror) -> None:
+    """Scale the registry as `kubectl scale` does, on the server that has this subresource."""
+    document, patch = mirror.stateful_set.document(), {"spec": {"replicas": 0}}
+    if mirrors.api.kind == "sandbox":
+        mirrors.edit(document, patch)
+        mirrors.status(document, replicas=0, updatedReplicas=0, readyReplicas=0)
+        return mirrors.slice(mirror, ready=False)
+    path = f"{mirrors.api.path(document)}/scale?fieldManager=kubectl-edit"
+    mirrors.api.call("PATCH", path, patch, headers={"Content-Type": "application/merge-patch+json"})
+
+    def is_done() -> bool:
+        found = mirrors.api.read(document)
+        is_observed = found["status"]["observedGeneration"] == found["metadata"]["generation"]
+        selector = f"kubernetes.io/service-name={mirror.name}"
+        slices = mirrors.api.items("discovery.k8s.io/v1", "EndpointSlice", NAMESPACE, labelSelector=selector)
+        return is_observed and not mirrors.pods(mirror, "registry") and not any(each["endpoints"] for each in slices)
+
+    return wait_for(is_done, "the end of the pod")
+
+
 def another_image(mirrors: Mirrors, mirror: Mirror) -> None:
     patch = [{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "registry:2"}]
     json_patch = {"Content-Type": "application/json-patch+json"}
@@ -248,6 +270,7 @@ BREAKS: dict[str, tuple[Callable[[Mirrors, Mirror], Any], list[str]]] = {
         ["drifted"],
     ),
     "two replicas": (scaled, ["drifted"]),
+    "no replicas": (scaled_to_zero, ["no-endpoints", "scaled-to-zero"]),
     "another image": (another_image, ["drifted"]),
     "a label of kube-chores was removed": (
         edited("service", {"metadata": {"labels": {"app.kubernetes.io/name": None}}}),
@@ -289,6 +312,7 @@ REPAIRED = (
     "the DaemonSet was deleted",
     "the Service has another selector",
     "two replicas",
+    "no replicas",
     "another image",
     "a label of kube-chores was removed",
     "a field that kube-chores no longer sets",
@@ -342,6 +366,65 @@ def test_drift_names_field_and_manager_and_only_with_diff_values(audit: Run, mir
 
     (found,) = audit("--diff").results
     assert [change["field"] for change in found["changes"]] == ["spec.ports[5000]"]
+
+
+CONTAINER = "spec.template.spec.containers[registry]"
+DRIFT: Mapping[str, tuple[Callable[[Object, Object], object], str]] = {
+    "a number": (
+        lambda document, _registry: document["spec"].update(replicas=2),
+        "spec.replicas is 2, the mirror defines 1; changed by kubectl-edit",
+    ),
+    "a long text": (
+        lambda _document, registry: registry.update(image=f"registry.example.com/{'a' * 40}"),
+        f"{CONTAINER}.image changed by kubectl-edit",
+    ),
+    "a list": (
+        lambda document, _registry: document["spec"]["template"]["spec"]["containers"][1].update(args=["x"]),
+        "spec.template.spec.containers[cache].args changed by kubectl-edit",
+    ),
+    "an environment variable": (
+        lambda _document, registry: registry["env"][-1].update(value="x"),
+        f"{CONTAINER}.env[{{}}].value changed by kubectl-edit",
+    ),
+    "two fields": (
+        lambda document, registry: (document["spec"].update(replicas=2), registry.update(image="registry:2")),
+        f"spec.replicas, {CONTAINER}.image changed by kubectl-edit",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", DRIFT)
+def test_the_reason_of_drift_has_the_values_of_one_field_if_they_are_short_and_not_of_the_environment(
+    audit: Run, mirrors: Mirrors, mirror: Mirror, what: str
+) -> None:
+    change, expected = DRIFT[what]
+    document = mirror.stateful_set.document()
+    registry = document["spec"]["template"]["spec"]["containers"][0]
+    change(document, registry)
+    mirrors.apply(document, "kubectl-edit")
+
+    (found,) = [each for each in audit().results if each["code"] == "drifted"]
+
+    assert found["reason"] == expected.format(registry["env"][-1]["name"])
+
+
+def test_the_cause_of_a_registry_without_replicas_comes_first(
+    api: Api, audit: Run, mirrors: Mirrors, mirror: Mirror
+) -> None:
+    scaled_to_zero(mirrors, mirror)
+
+    audit()
+
+    cause = "spec.replicas is 0, the mirror defines 1"
+    ready = condition(api, mirror)
+    assert ready["reason"] == "ScaledToZero"
+    assert ready["message"].startswith(f"statefulset/{mirror.name} in namespace {NAMESPACE}: {cause}")
+    environment = {"KUBECONFIG": str(api.kubeconfig)}
+    done = CliRunner().invoke(chores, ["status", "-n", "kube-chores", "-o", "json"], env=environment)
+    problems = [each for each in json.loads(done.stdout)["problems"] if mirror.registry_mirror.name in each["subjects"]]
+    assert [each["code"] for each in problems] == ["scaled-to-zero", "no-endpoints"]
+    assert problems[0]["reason"].startswith(cause)
+    assert "it reverts this within 15 minutes" in problems[0]["todo"]
 
 
 def test_a_change_of_the_mirror_has_another_reason_than_a_change_by_others(

@@ -102,6 +102,11 @@ CODES: Mapping[str, Code] = {
         "the upstream for 2 minutes, or with fallback None try again",
         "check whether the upstream, or a proxy before it, closes connections; the finding disappears by itself",
     ),
+    "scaled-to-zero": Code(
+        _CRITICAL,
+        "somebody set spec.replicas of the registry to 0, so the mirror serves no images",
+        "nothing, if the CronJob mirror-repair runs: it reverts this within 15 minutes; else run mirror-audit --repair",
+    ),
     "no-endpoints": Code(
         _CRITICAL,
         "the mirror's Service has no ready endpoint",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from jobs.core.mirror_audit.actual.objects import (
@@ -20,11 +21,12 @@ from jobs.core.mirror_audit.observed import Observed, Settings
 from jobs.core.mirror_audit.quantities import quantity
 from jobs.core.mirror_node.hosts import UNUSED
 from jobs.kit.values import stamps
-from jobs.kit.values.model import Finding, ObjectKey
+from jobs.kit.values.model import Change, Finding, ObjectKey
 from jobs.kit.values.resources import CLAIMS, DAEMON_SETS, ENDPOINT_SLICES, NODES, SERVICES, STATEFUL_SETS
 from jobs.kit.values.text import listed
 
 _MOST_FIELDS_NAMED = 3
+_SHORT = re.compile(r"[A-Za-z0-9._/:@%-]{1,40}")  # a scalar
 
 
 def resource_findings(mirror: Mirror, observed: Observed, settings: Settings) -> Iterator[Finding]:
@@ -54,18 +56,33 @@ def _drifted(mirror: Mirror, desired: Manifest, actual: Object, settings: Settin
         return  # its arguments depend on the address of the Service, which has a separate finding
     if found := resource_drift(desired, actual):
         changes = tuple(each.change for each in found) if settings.run.diff else ()
-        problem = Problem("drifted", _drift_reason(desired, actual, found))
+        code = "scaled-to-zero" if actual["spec"].get("replicas") == 0 else "drifted"
+        problem = Problem(code, _drift_reason(desired, actual, found))
         yield finding(*problem, desired.key, mirror.registry_mirror, changes)
 
 
 def _drift_reason(desired: Manifest, actual: Object, found: list[Drift]) -> str:
     fingerprint = (actual["metadata"].get("annotations") or {}).get(stamps.FINGERPRINT)
-    by = sorted({each.by for each in found if each.by})
-    verb = "differs" if len(found) == 1 else "differ"
-    why = f"changed by {', '.join(by)}" if by else f"{verb} from what the mirror defines"
+    changed = ", ".join(sorted({each.by for each in found if each.by}))
+    changed = f"changed by {changed}" if changed else ""
+    if len(found) == 1 and _is_short(found[0].change):
+        field, was, wanted = found[0].change
+        reason = "; ".join(filter(None, (f"{field} is {was}, the mirror defines {wanted}", changed)))
+    else:
+        verb = "differs" if len(found) == 1 else "differ"
+        reason = f"{named([each.change.field for each in found])} {changed or f'{verb} from what the mirror defines'}"
     if fingerprint != desired.metadata.annotations[stamps.FINGERPRINT]:
-        why += "; the mirror, or something it depends on, changed after the last write"
-    return f"{named([each.change.field for each in found])} {why}"
+        reason += "; the mirror, or something it depends on, changed after the last write"
+    return reason
+
+
+def _is_short(change: Change) -> bool:
+    """Return whether a reason shows the values: short scalars, but no environment variables, which may be secret.
+
+    Users who read the status of a mirror may not be allowed to read its workloads.
+    """
+    values = (change.actual, change.desired)
+    return ".env[" not in change.field and all(_SHORT.fullmatch(each or "") for each in values)
 
 
 def named(fields: Sequence[str]) -> str:

@@ -181,6 +181,7 @@ def _host_args(daemon_set: Object) -> set[str]:
 _STEPS: Mapping[str, Callable[[Context, Manifest], Step]] = {
     "missing": _create,
     "drifted": _correct,
+    "scaled-to-zero": _correct,
     "volume-too-small": claims.expand,
     "volume-lost": claims.replace_volume,
     "volume-shrink": claims.replace_volume,
