@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from jobs.__main__ import chores
 from jobs.kit.api.cluster import Cluster
 from jobs.kit.api.transport import IN_FLIGHT, Transport
 from tests.api.conftest import Ran, Run
@@ -13,6 +15,7 @@ from tests.api.test_rights import Right, drop
 from tests.apis import METADATA_ONLY, Api, wait_for
 from tests.canary import TOKEN
 from tests.farm import VERSION, farm_pod, farmed, listed, llama, owner, pod, wait_until_collected
+from tests.manifests import everything
 from tests.rights import account, create_account, grant
 from tests.worlds import namespace_object
 
@@ -445,6 +448,11 @@ def test_an_object_of_others_that_is_created_during_a_run_stays(api: Api, overta
     assert api.get(farm_pod(shop, "web")) == theirs[0]
 
 
+NOT_SERVED = (
+    "farmpods.kubechores.dev is not installed, or does not serve v1; install the CRDs with 'chores install-crds'"
+)
+
+
 @pytest.mark.parametrize("api", ["sandbox"], indirect=True)  # others need the CRDs of the real one
 def test_a_missing_crd_is_reported_with_its_remedy(api: Api, farm: Run) -> None:
     definition = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}
@@ -454,7 +462,22 @@ def test_a_missing_crd_is_reported_with_its_remedy(api: Api, farm: Run) -> None:
     ran = farm()
 
     assert ran.exit_code == 2
-    assert "farmpods.kubechores.dev is not installed; install the CRDs with 'chores install-crds'" in ran.stderr
+    assert NOT_SERVED in ran.stderr
+
+
+@pytest.mark.parametrize("api", ["sandbox"], indirect=True)
+def test_a_crd_that_does_not_serve_the_version_is_reported_and_its_remedy_works(api: Api, farm: Run) -> None:
+    crd = next(each for each in everything() if each["metadata"]["name"] == "farmpods.kubechores.dev")
+    (version,) = crd["spec"]["versions"]
+    api.patch(crd, {"spec": {"versions": [{**version, "served": False}]}})
+    wait_for(lambda: api.request("GET", "/apis/kubechores.dev/v1/farmpods")[0] == 404, "the end of the version")
+
+    ran = farm()
+
+    assert ran.exit_code == 2
+    assert NOT_SERVED in ran.stderr
+    installed = CliRunner().invoke(chores, ["install-crds"], env={"KUBECONFIG": str(api.kubeconfig)})
+    assert (installed.exit_code, farm().exit_code) == (0, 0), installed.output
 
 
 def test_users_with_permission_to_read_only_farm_pods_see_no_environment(api: Api, farm: Run) -> None:

@@ -47,7 +47,7 @@ def from_cluster(
     Return the valid and the invalid ones, sorted, and by namespace how many others there are.
 
     Raises:
-        ConfigurationError: the CRD is not installed.
+        ConfigurationError: the CRD is not installed, or does not serve the version.
         ApiError: the custom resources cannot be read.
     """
     try:
@@ -62,9 +62,10 @@ def from_cluster(
 
 
 def not_installed(resource: Resource, otherwise: str = "") -> ConfigurationError:
-    """Return the error of a cluster without the CRD; `otherwise` is another remedy."""
+    """Return the error of a cluster without the CRD, or without its version; `otherwise` is another remedy."""
+    group, _, version = resource.api_version.partition("/")
     return ConfigurationError(
-        f"the CRD {resource.plural}.kubechores.dev is not installed; install the CRDs with "
+        f"the CRD {resource.plural}.{group} is not installed, or does not serve {version}; install the CRDs with "
         f"'chores install-crds' or 'kubectl apply -k cronjobs/crds'{otherwise}"
     )
 
