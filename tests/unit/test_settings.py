@@ -120,6 +120,49 @@ def test_a_wrong_value_ends_the_run_and_the_message_names_the_variable(
 
 
 @pytest.mark.parametrize(
+    ("arguments", "name", "value", "expected"),
+    [
+        (
+            ["fetch-rates"],
+            "CHORES_ECB_URL",
+            "ecb",
+            "Invalid value for '--ecb-url' (env var: 'CHORES_ECB_URL') from key ECB_URL of "
+            "ConfigMap fetch-rates-settings or kube-chores-settings: the value is not an http or https URL.",
+        ),
+        (
+            ["mirror-audit", "--repair"],
+            "CHORES_WAIT",
+            "long",
+            "Invalid value for '--wait' (env var: 'CHORES_WAIT') from key WAIT of ConfigMap mirror-repair-settings "
+            "or kube-chores-settings: 'long' is not a valid integer range.",
+        ),
+        (
+            ["mirror-audit"],
+            "CHORES_WAIT",
+            "5",
+            "--wait (CHORES_WAIT) from key WAIT of ConfigMap mirror-audit-settings or kube-chores-settings cannot be "
+            "used without --repair.",
+        ),
+        (
+            ["sync-copies", "--max-deletes=many"],
+            "CHORES_MAX_DELETES",
+            "5",
+            "Invalid value for '--max-deletes' (env var: 'CHORES_MAX_DELETES'): 'many' is not a valid integer range.",
+        ),
+        (["status"], "CHORES_LOG_FORMAT", "x", "Invalid value for '--log-format' (env var: 'CHORES_LOG_FORMAT'): "),
+        (["sync-copies"], "NAMESPACE", "a.b", "Invalid value for '--namespace' / '-n' (env var: 'NAMESPACE'): "),
+    ],
+)
+def test_in_a_pod_the_message_also_names_the_key_of_the_settings_configmaps(
+    arguments: list[str], name: str, value: str, expected: str
+) -> None:
+    done = CliRunner().invoke(chores, arguments, env={name: value, "KUBERNETES_SERVICE_HOST": "10.0.0.1"})
+
+    assert done.exit_code == 2
+    assert done.stderr.splitlines()[-1].startswith(f"Error: {expected}")
+
+
+@pytest.mark.parametrize(
     ("env", "shown"),
     [
         ({"CHORES_DRY_RUN": "client"}, "CHORES_DRY_RUN=client"),

@@ -30,6 +30,13 @@ FORMATS = ("text", "json", "yaml")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+class _Option(click.Option):
+    """An option whose errors name the ConfigMaps that can have its value."""
+
+    def get_error_hint(self, ctx: click.Context | None) -> str:
+        return super().get_error_hint(ctx) + (variables.origin(ctx, self) if ctx else "")
+
+
 def option(*names: str, env: tuple[str, ...] = (), settable: bool = True, **settings: Any) -> Callable[[F], F]:
     """Return click.option with the environment variable CHORES_NAME, and those in `env`, shown in --help.
 
@@ -37,7 +44,7 @@ def option(*names: str, env: tuple[str, ...] = (), settable: bool = True, **sett
     docs/security.md#settings-configmaps.
     """
     found = [variable(long_option(names)), *env] if settable else [*env]
-    return click.option(*names, envvar=found or None, show_envvar=bool(found), **settings)
+    return click.option(*names, cls=_Option, envvar=found or None, show_envvar=bool(found), **settings)
 
 
 def run_options(

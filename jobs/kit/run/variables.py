@@ -9,6 +9,7 @@ import click
 
 from jobs.kit.run import log
 from jobs.kit.values.model import DryRun
+from jobs.kit.values.names import SETTINGS
 
 PREFIX = "CHORES_"
 
@@ -27,7 +28,18 @@ def named(context: click.Context, name: str) -> str:
     """Return the name of an option for a message, with its variable if the environment sets it."""
     option = next(each for each in _options(context.command) if each.name == name)
     flag = long_option(option.opts)
-    return f"{flag} ({variable(flag)})" if _is_set(context, name) else flag
+    return f"{flag} ({variable(flag)}){origin(context, option)}" if _is_set(context, name) else flag
+
+
+def origin(context: click.Context, option: click.Option) -> str:
+    """Return the key and the ConfigMaps of a variable that sets an option in a pod; else an empty string."""
+    name = variable(long_option(option.opts))
+    is_repair = context.get_parameter_source("repair") is click.core.ParameterSource.COMMANDLINE
+    own = f"{'mirror-repair' if is_repair else context.info_name}-settings"
+    is_set = name in os.environ and _is_set(context, option.name or "")
+    if not is_set or not _is_in_pod() or own not in SETTINGS:  # other commands have no ConfigMap
+        return ""
+    return f" from key {name.removeprefix(PREFIX)} of ConfigMap {own} or kube-chores-settings"
 
 
 def report(context: click.Context) -> None:
@@ -53,7 +65,11 @@ def report(context: click.Context) -> None:
 
 def _is_of_the_pod(name: str) -> bool:
     """Whether the CronJob sets this variable in each of its pods."""
-    return name == "NAMESPACE" and "KUBERNETES_SERVICE_HOST" in os.environ
+    return name == "NAMESPACE" and _is_in_pod()
+
+
+def _is_in_pod() -> bool:
+    return "KUBERNETES_SERVICE_HOST" in os.environ
 
 
 def _value(name: str) -> str:
