@@ -169,6 +169,15 @@ def connect_with(monkeypatch: pytest.MonkeyPatch, **fields: Any) -> None:
     monkeypatch.setattr(session, "connect", lambda *a, **options: replace(connect(*a, **options), **fields))
 
 
+def with_message(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Path:
+    """Run the jobs as in a pod of the installation; return the file with the message of the pod's status."""
+    file = folder / "termination-log"
+    file.touch()
+    monkeypatch.setattr(session, "TERMINATION_LOG", file)
+    connect_with(monkeypatch, pod_namespace="kube-chores")
+    return file
+
+
 @pytest.fixture
 def farm(api: Api, installed: Path) -> Run:
     """Run farm-pods with the rights of the shipped ServiceAccount, `-o json` by default."""

@@ -2,6 +2,7 @@
 
 import json
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,12 +10,17 @@ from click.testing import CliRunner
 
 from jobs.__main__ import chores
 from jobs.kit.api import clock
+from tests.admission import denied, webhook
+from tests.api.conftest import runs, with_message
 from tests.apis import Api, Object, wait_for
 from tests.cluster.test_install import kubectl
 from tests.manifests import everything
 from tests.rights import create_account
+from tests.workloads import KEY_FLAG, set_key, settle, workload
+from tests.worlds import configmap
 
 pytestmark = [pytest.mark.cluster, pytest.mark.parametrize("api", ["real"], indirect=True)]
+CODES = ("job-", "metrics-", "writes-")
 LOG = "sync-copies: the deletion brake blocks the deletion of 30 ConfigMaps"
 
 
@@ -30,7 +36,7 @@ def shown(api: Api, namespace: str) -> Any:
     done = CliRunner().invoke(chores, ["status", "-n", namespace, "-o", "json"], env=env)
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
-    return found["jobs"][0], [each for each in found["problems"] if each["code"].startswith(("job-", "metrics-"))]
+    return found["jobs"][0], [each for each in found["problems"] if each["code"].startswith(CODES)]
 
 
 def pod_of(api: Api, namespace: str, job: str) -> Object:
@@ -122,6 +128,36 @@ def test_a_run_that_no_node_takes_names_the_taints(api: Api, monkeypatch: pytest
     assert "PreferNoSchedule" not in problem["reason"]
 
 
+def test_a_roll_that_a_webhook_refuses_is_a_problem_of_the_run_that_succeeded(
+    api: Api, installed: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The text of the webhook looks like other lines of the message."""
+    namespace, team, other = (api.namespace(name) for name in ("ops", "team", "other"))
+    create_account(api, namespace, "sync-copies")
+    api.create(cronjob(namespace))
+    set_key(api)
+    for each in (team, other):
+        api.create(configmap(each))
+        settle(api, api.create(workload(each)))
+    text = "no\nmetrics-not-sent: forged\r\x1b[2J" + 100_000 * "x"
+    roll = runs("roll-workloads", api.service_account_kubeconfig("kube-chores", "roll-workloads"))
+
+    with monkeypatch.context() as context, webhook(api, lambda _: {**denied({}), "status": {"message": text}}, team):
+        message = with_message(context, tmp_path)
+        ran = roll(*KEY_FLAG, "--settle", "0", "--cool-down", "0")
+
+    assert (ran.exit_code, ran.summary) == (0, {"annotated": 1, "failed": 1})
+    kubectl(api, "create", "job", "refused", "--from=cronjob/sync-copies", "-n", namespace)
+    end(api, pod_of(api, namespace, "refused"), 0, message.read_text())
+    wait_for(lambda: shown(api, namespace)[0]["state"] == "ok", "the Job to succeed")
+    _, (problem,) = shown(api, namespace)
+    assert problem["code"] == "writes-failed"
+    what = f"1 write failed: deployment/web in namespace {team}: admission webhook"
+    assert problem["reason"].startswith(f"run refused succeeded, but {what}")
+    assert "denied the request: no\\nmetrics-not-sent: forged\\r\\x1b[2Jxxx" in problem["reason"]
+    assert problem["reason"].endswith("x…")
+
+
 def test_runs_of_real_jobs(api: Api) -> None:
     namespace = api.namespace("ops")
     create_account(api, namespace, "sync-copies")
@@ -149,7 +185,7 @@ def test_runs_of_real_jobs(api: Api) -> None:
     assert job["lastSuccess"] == job["runs"][0]["end"]
 
     start("unmeasured")
-    end(api, pod_of(api, namespace, "unmeasured"), 0, "metrics are not pushed")
+    end(api, pod_of(api, namespace, "unmeasured"), 0, "metrics-not-sent: no answer")
     wait_for(lambda: bool(shown(api, namespace)[0]["runs"][0]["end"]), "the Job to succeed")
     job, (problem,) = shown(api, namespace)
     assert (job["state"], problem["code"]) == ("ok", "metrics-not-sent")

@@ -126,7 +126,7 @@ def test_a_pod_that_succeeds_without_its_metrics_has_a_message(
     """After a failure, its message is the end of the log."""
     message, missing = tmp_path / "termination-log", tmp_path / "missing"
     message.touch()
-    monkeypatch.setattr(metrics, "TERMINATION_LOG", message)
+    monkeypatch.setattr(session, "TERMINATION_LOG", message)
     endpoint = Endpoint(api.url, lambda: f"Bearer {api.admin_token}")
     connection = Connection(endpoint, "kube-chores", in_pod=True, pod_namespace="kube-chores")
     monkeypatch.setattr(session, "connect", lambda *_, **__: connection)
@@ -138,11 +138,11 @@ def test_a_pod_that_succeeds_without_its_metrics_has_a_message(
 
     assert ran.exit_code == exit_code, ran.stderr
     assert "sync-copies: metrics are not pushed to" in ran.stderr
-    text = message.read_text()
-    assert text == "" if exit_code else text.startswith("metrics are not pushed to http://127.0.0.1"), text
+    text, code = message.read_text(), "metrics-not-sent: "
+    assert text == "" if exit_code else text.startswith(f"{code}metrics are not pushed to http://127.0.0.1"), text
     assert PASSWORD not in text
 
-    monkeypatch.setattr(metrics, "TERMINATION_LOG", missing)
+    monkeypatch.setattr(session, "TERMINATION_LOG", missing)
     assert runs("sync-copies", api.kubeconfig)(*flags).exit_code == exit_code
     assert not missing.exists()
 

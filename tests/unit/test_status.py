@@ -258,7 +258,7 @@ NOT_SENT = "metrics are not pushed to http://gateway:9091: no answer"
 
 def test_a_success_without_its_metrics_is_a_warning_until_a_run_sends_them() -> None:
     jobs = [run("sync-copies", n, ago(minutes=n, seconds=30), ago(minutes=n, seconds=20)) for n in (1, 2)]
-    not_sent, earlier = (pod(f"sync-copies-{n}", 0, f"{NOT_SENT}\n") for n in (1, 2))
+    not_sent, earlier = (pod(f"sync-copies-{n}", 0, f"metrics-not-sent: {NOT_SENT}\n") for n in (1, 2))
 
     observed = synced(*jobs, last=ago(minutes=1), pods=(not_sent, earlier))
     found = the_problem(observed)
@@ -267,6 +267,30 @@ def test_a_success_without_its_metrics_is_a_warning_until_a_run_sends_them() -> 
     assert found["reason"] == f"run sync-copies-1 succeeded, but no alert can see it: {NOT_SENT}"
     assert "PUSH_GATEWAY" in found["todo"]
     assert problems(synced(*jobs, last=ago(minutes=1), pods=(pod("sync-copies-1", 0), earlier))) == []
+
+
+def test_a_line_of_a_pod_without_a_known_code_is_left_out() -> None:
+    """It is of another version. A run that failed has the end of its log, also if that looks like a code."""
+    lines = [
+        NOT_SENT,
+        "too-new: text",
+        "",
+        "metrics-not-sent",
+        "a writes-failed: b",
+        "writes-failed: 2 writes failed: c: d",
+    ]
+
+    def with_lines(exit_code: int) -> Observed:
+        outcome = "failed" if exit_code else "succeeded"
+        ended = run("sync-copies", 1, ago(minutes=1), ago(seconds=50), outcome)
+        left = pod("sync-copies-1", exit_code, "\n".join(lines))
+        return synced(ended, last=ago(minutes=1), success=ago(minutes=9), pods=(left,))
+
+    found = the_problem(with_lines(0))
+
+    assert (found["severity"], found["code"]) == ("warning", "writes-failed")
+    assert found["reason"] == "run sync-copies-1 succeeded, but 2 writes failed: c: d"
+    assert [code for _, _, code in problems(with_lines(1))] == ["job-failing"]
 
 
 def stuck(*jobs: RunJob, pods: tuple[JobPod, ...], warnings: dict[str, str] | None = None) -> Observed:

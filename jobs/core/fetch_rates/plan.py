@@ -56,7 +56,7 @@ def plan(observed: Observed, settings: Settings, now: datetime) -> Plan:
             "" if observed.rates or observed.failures else f"no {EXCHANGE_RATES.kind} in {_where(settings)}",
         ),
         [Fetch(settings.urls[provider]) for provider in PROVIDERS if provider in providers],
-        DesiredCounts({CONFIGMAPS.kind: len(by_configmap)}),
+        DesiredCounts({CONFIGMAPS.kind: len(by_configmap)}, {rate.subject: 1 for rate in observed.rates}),
         brakes=_brakes([each for rate, each in found.items() if rate.spec.max_change is None], settings),
     )
 

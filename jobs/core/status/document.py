@@ -21,7 +21,7 @@ from jobs.core.status.problems import (
     of_findings,
     of_job,
     of_long_runs,
-    of_metrics,
+    of_pod_message,
     problem,
     sort,
 )
@@ -91,7 +91,6 @@ def document(observed: Observed, now: datetime) -> dict[str, Any]:
     elsewhere = {each.name for each in observed.cronjobs if not each.suspended} & {*CHORES}
     found = [
         *_of_jobs(observed, jobs, now),
-        *filter(None, (of_metrics(each["name"], observed.target.namespace, each["runs"]) for each in jobs)),
         *_without_job(jobs, elsewhere, observed.target.namespace, needing),
         *(
             each
@@ -142,7 +141,8 @@ def _of_jobs(observed: Observed, jobs: Sequence[Mapping[str, Any]], now: datetim
     namespace = observed.target.namespace
     found = (of_job(each["name"], namespace, each, is_braked=each["name"] in braked) for each in jobs)
     long_runs = (of_long_runs(each["name"], namespace, each, f"{now:%Y-%m-%dT%H:%M:%SZ}") for each in jobs)
-    return [*(each for each in found if each), *chain.from_iterable(long_runs)]
+    messages = (of_pod_message(each["name"], namespace, each["runs"]) for each in jobs)
+    return [*(each for each in found if each), *chain.from_iterable([*long_runs, *messages])]
 
 
 def _most(name: str, read: Sequence[Custom], cut: dict[str, str]) -> Sequence[Custom]:

@@ -14,6 +14,7 @@ from jobs.core.status.logs import last_lines
 from jobs.core.status.runs import DEADLINE
 from jobs.core.status.times import seconds_between, span
 from jobs.core.sync_copies.kinds import KINDS
+from jobs.kit.run import pod_message
 from jobs.kit.values.model import Brake, ExitCode, Finding, ObjectKey, Plan, Severity
 from jobs.kit.values.names import KEY_NAME
 from jobs.kit.values.text import listed
@@ -309,16 +310,27 @@ def of_job(name: str, namespace: str, fields: Mapping[str, Any], *, is_braked: b
     return None
 
 
-def of_metrics(name: str, namespace: str, runs: Sequence[Mapping[str, Any]]) -> Problem | None:
-    """Return the problem of a job whose last run could not send its metrics, or None.
-
-    After a success, this is the only message that a run leaves in the status of its pod.
-    """
+def of_pod_message(name: str, namespace: str, runs: Sequence[Mapping[str, Any]]) -> list[Problem]:
+    """Return the problems that the last run left in the status of its pod, if it succeeded."""
     last = next(iter(_ended(runs)), None)
-    if not last or last["outcome"] != "succeeded" or not last["message"]:
-        return None
-    reason = f"run {last['name']} succeeded, but no alert can see it: {last_lines(last['message'])}"
-    return problem(name, "warning", "metrics-not-sent", _cronjob(name, namespace), reason, _METRICS_TODO)
+    if not last or last["outcome"] != "succeeded":
+        return []
+    log = shlex.join(["kubectl", "logs", "-n", namespace, f"job/{last['name']}"])
+    words = {
+        pod_message.METRICS_NOT_SENT: ("no alert can see it: ", _METRICS_TODO),
+        pod_message.WRITES_FAILED: ("", f"correct what the message names; the next run tries again; see {log}"),
+    }
+    return [
+        problem(
+            name,
+            "warning",
+            code,
+            _cronjob(name, namespace),
+            f"run {last['name']} succeeded, but {words[code][0]}{text}",
+            words[code][1],
+        )
+        for code, text in pod_message.read(last["message"])
+    ]
 
 
 def of_long_runs(name: str, namespace: str, fields: Mapping[str, Any], now: str) -> list[Problem]:

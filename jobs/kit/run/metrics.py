@@ -1,7 +1,6 @@
 """Send the metrics of a run to a Prometheus Pushgateway or to a file. Imported only if a run does so.
 
-A failure is a warning: it changes neither the exit code nor the report. After a success in a pod, the status of the pod
-has the warning, because nobody reads the logs of runs that succeed.
+A failure is a warning: it changes neither the exit code nor the report. After a success, the status of the pod has it.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ import errno
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, time
@@ -22,7 +20,7 @@ from prometheus_client.registry import Collector
 
 from jobs.kit import web
 from jobs.kit.api.endpoint import read_limited
-from jobs.kit.run import log
+from jobs.kit.run import log, pod_message
 from jobs.kit.run.gauges import LAST_SUCCESS, of_end, of_traffic
 from jobs.kit.run.session import Measured
 from jobs.kit.run.stop import Stop
@@ -34,9 +32,6 @@ from jobs.kit.values.text import without_credentials
 
 PUSH_SECONDS = 5.0
 _STOPPED_PUSH_SECONDS = 3.0  # a pod has 10 seconds to end, and requests to the API server may take 4 of them
-# The default of terminationMessagePath: kubelet mounts it into each container, writable.
-# https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/
-TERMINATION_LOG = Path("/dev/termination-log")
 _STOPPED = (ExitCode.INTERRUPTED, ExitCode.STOPPED)
 
 
@@ -76,23 +71,13 @@ def send(chore: str, options: RunOptions, measured: Measured, code: ExitCode, st
         log.log.warning("%s: metrics are not sent: the run found no cluster, so its namespace is not known", chore)
         return
     ended = _Ended(chore, installation, code, time(), monotonic() - measured.started, _gauges(measured), stopping)
-    not_sent = []
     for target, write in ((options.metrics_file, _write), (options.push_gateway, _push)):
         try:
             if target:
                 write(target, ended)
         except _NotSentError as error:
             log.log.warning("%s: %s", chore, error)
-            not_sent.append(f"{error}\n")
-    # After a failure, the status of the pod has the end of the log instead.
-    if not_sent and code is ExitCode.DONE and measured.session and measured.session.connection.pod_namespace:
-        _report_to_pod("".join(not_sent))
-
-
-def _report_to_pod(message: str) -> None:
-    """Write the message of the pod's status; a pod without that file has none."""
-    with suppress(OSError), TERMINATION_LOG.open("r+", encoding="utf-8", errors="replace") as file:
-        file.write(message)
+            measured.message.append(pod_message.of_metrics(str(error)))
 
 
 def _installation(measured: Measured, options: RunOptions) -> str:

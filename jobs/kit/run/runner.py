@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from jobs.kit.api.answers import error_of
 from jobs.kit.api.cluster import Cluster
-from jobs.kit.run import log, report, target
+from jobs.kit.run import log, pod_message, report, target
 from jobs.kit.run.apply import apply
 from jobs.kit.run.brakes import block_deletes
 from jobs.kit.run.job import Job, Observed, OptionsOfJob, Settings
@@ -58,13 +58,16 @@ def run(job: Job[OptionsOfJob, Settings, Observed], job_options: OptionsOfJob) -
     def run_in_session() -> ExitCode:
         return in_session(job.name, options, lambda session: _run(job, session, job_options, measured))
 
-    if not (options.push_gateway or options.metrics_file):
-        return run_in_session()
-    with stopped_by_signals() as stopping:  # a signal after the run does not change its exit code
-        code = run_in_session()
-        from jobs.kit.run import metrics
+    if options.push_gateway or options.metrics_file:
+        with stopped_by_signals() as stopping:  # a signal after the run does not change its exit code
+            code = run_in_session()
+            from jobs.kit.run import metrics
 
-        metrics.send(job.cronjob, options, measured, code, stopping)
+            metrics.send(job.cronjob, options, measured, code, stopping)
+    else:
+        code = run_in_session()
+    if code is ExitCode.DONE:  # after a failure, the status of the pod has the end of the log instead
+        measured.report_to_pod()
     return code
 
 
@@ -98,6 +101,8 @@ def _run(
         log.log.error(target.brake_message(job.name, job.cronjob, brake, connection, options))
     if not session.stopping():
         measured.gauges = lambda: created.gauges(results)
+    if created.writes:
+        measured.message += pod_message.of_writes(results, plan.desired.by_subject)
     return code
 
 

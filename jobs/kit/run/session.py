@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -18,6 +20,10 @@ from jobs.kit.values.stamps import MANAGER
 
 if TYPE_CHECKING:
     from jobs.kit.values.metrics import Sample
+
+# The default of terminationMessagePath: kubelet mounts it into each container, writable.
+# https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/
+TERMINATION_LOG = Path("/dev/termination-log")
 
 
 @dataclass(frozen=True)
@@ -41,15 +47,23 @@ class Session:
 
 @dataclass
 class Measured:
-    """What a run leaves for its metrics: less if it fails early.
+    """What a run leaves for its metrics and for the status of its pod: less if it fails early.
 
     - `started`: on time.monotonic.
     - `gauges`: the metrics of a complete run.
+    - `message`: lines for the status of the pod, if the run succeeds.
     """
 
     started: float = field(default_factory=monotonic)
     session: Session | None = None
     gauges: Callable[[], Iterable[Sample]] = tuple
+    message: list[str] = field(default_factory=list)
+
+    def report_to_pod(self) -> None:
+        """Write the message of the pod's status; a pod without that file has none."""
+        if self.message and self.session and self.session.connection.pod_namespace:
+            with suppress(OSError), TERMINATION_LOG.open("r+", encoding="utf-8") as file:
+                file.write("\n".join(self.message))
 
 
 def in_session(command: str, options: RunOptions, body: Callable[[Session], ExitCode]) -> ExitCode:
