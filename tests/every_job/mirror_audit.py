@@ -33,7 +33,7 @@ def _audited(api: Api) -> Iterator[Mapping[str, str]]:
     api.create(credentials("login", "quay.io"))
     for name, upstream, spec in (("hub", "docker.io", {}), ("quay", "quay.io", {"credentialsSecret": "login"})):
         mirrors.deploy(api.create(registry_mirror(name, upstream, **spec)))
-    mirrors.edit(mirrors.of(registry_mirror("hub")).stateful_set.document(), {"spec": {"replicas": 0}})
+    mirrors.edit(mirrors.of(registry_mirror("hub")).stateful_set.document(), {"spec": {"replicas": 2}})
     api.delete(mirrors.of(registry_mirror("quay", "quay.io")).headless_service.document())
     mirrors.apply(mirrors.of(registry_mirror("removed", "gcr.io")).service.document())
     api.create(registry_mirror("new", "ghcr.io"))
