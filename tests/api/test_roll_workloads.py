@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -447,6 +447,71 @@ def test_a_roll_that_does_not_complete_is_reported(api: Api, roll: Run, full: bo
     kind = "RolloutStuck" if full else "RolloutIncomplete"
     (event,) = [each for each in api.events() if each["reason"] == kind]
     assert (event["type"], event["involvedObject"]["name"], state in event["message"]) == ("Warning", "web", True)
+
+
+# What changes the spec of a workload without a change of its pods, and what the report then says.
+CHANGES: Mapping[str, tuple[Object, str, str]] = {
+    "scaled": ({"replicas": 3}, "rollout-incomplete", "of 3 pods are new"),
+    "minReadySeconds": ({"minReadySeconds": 5}, "rollout-incomplete", "1 of 2 pods are new"),
+    "paused": (
+        {"paused": True},
+        "rollout-stuck",
+        "1 of 2 pods are new; the workload is paused; run kubectl rollout resume deployment/web -n ",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_roll_is_reported_until_it_is_complete_although_another_field_changed(api: Api, roll: Run, what: str) -> None:
+    patch, code, state = CHANGES[what]
+    _, source, made = web_with_baseline(api, roll)
+    api.patch(made, {"spec": {"replicas": 2}})
+    start_all(api, made)
+    changed(api, source)
+    assert roll().summary == {"restarted": 1}
+    begin(api, made, 1)
+    api.patch(made, {"spec": patch})
+    begin(api, made, 1)
+
+    ran = roll()
+
+    assert (ran.exit_code, ran.summary) == (0, {code: 1})
+    assert state in reason(ran, code)
+
+
+@pytest.mark.parametrize("api", ["sandbox"], indirect=True)  # without nodes a DaemonSet has no rollout
+def test_a_roll_of_a_daemon_set_is_reported_although_another_field_changed(api: Api, roll: Run) -> None:
+    _, source, made = web_with_baseline(api, roll, kind="DaemonSet")
+    changed(api, source)
+    assert roll().summary == {"restarted": 1}
+    api.patch(made, {"spec": {"minReadySeconds": 5}})
+    set_status(api, made, {"desiredNumberScheduled": 3, "updatedNumberScheduled": 1, "numberAvailable": 3})
+
+    assert "1 of 3 pods are new" in reason(roll(), "rollout-incomplete")
+
+
+def test_a_pod_of_a_stateful_set_that_cannot_be_created_is_not_a_pod_to_delete(api: Api, roll: Run) -> None:
+    """The roll deletes the last pod, and a quota does not allow the new one."""
+    space, source, made = web_with_baseline(api, roll, kind="StatefulSet")
+    api.patch(made, {"spec": {"replicas": 2}})
+    settle(api, made)
+    for number in range(2):
+        start(api, space, f"web-{number}")
+    if api.kind == "real":
+        wait_for(lambda: api.read(made)["status"].get("availableReplicas") == 2, "two available pods")
+    hard = {"spec": {"hard": {"pods": "1"}}}
+    quota = api.create({**QUOTA, **hard, "metadata": {"name": "small", "namespace": space}})
+    wait_for(lambda: api.kind == "sandbox" or api.read(quota).get("status"), "the quota to be observed")
+    changed(api, source)
+    assert roll().summary == {"restarted": 1}
+    if api.kind == "sandbox":
+        set_status(api, made, {"replicas": 1, "currentReplicas": 1, "availableReplicas": 1, **REVISIONS})
+    wait_for(lambda: api.read(made)["status"]["replicas"] == 1, "the end of web-1")
+
+    why = reason(roll(), "rollout-incomplete")
+
+    state = "a rollout is not complete, 0 of 2 pods are new, 1 of 2 pods exist"
+    assert why == f"{state}; see kubectl get events -n {space} --field-selector type=Warning"
 
 
 def test_the_rollout_of_another_client_is_not_reported(api: Api, roll: Run) -> None:

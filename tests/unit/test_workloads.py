@@ -39,6 +39,7 @@ DONE: Object = {"replicas": 3, "updatedReplicas": 3, "availableReplicas": 3}
 PARTITION: Object = {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 2}}}
 SCHEDULED: Object = {"desiredNumberScheduled": 3, "updatedNumberScheduled": 3}
 REVISIONS: Object = {"currentRevision": "1", "updateRevision": "2"}
+OF_THREE = {**CURRENT, "replicas": 3, **REVISIONS}
 
 
 @pytest.mark.parametrize(
@@ -46,7 +47,7 @@ REVISIONS: Object = {"currentRevision": "1", "updateRevision": "2"}
     [
         ("Deployment", THREE, {**CURRENT, **DONE}, ""),
         ("Deployment", THREE, {**CURRENT, **DONE, "updatedReplicas": 1}, "1 of 3 pods are new"),
-        ("Deployment", THREE, {**CURRENT, **DONE, "replicas": 4}, "1 old pods still exist"),
+        ("Deployment", THREE, {**CURRENT, **DONE, "replicas": 4}, "old pods that still exist: 1"),
         ("Deployment", THREE, {**CURRENT, **DONE, "availableReplicas": 2}, "2 of 3 new pods are available"),
         ("Deployment", THREE, {**CURRENT, **DONE, **COMPLETE, "availableReplicas": 2}, ""),
         # A quota prevents more pods.
@@ -55,9 +56,17 @@ REVISIONS: Object = {"currentRevision": "1", "updateRevision": "2"}
         ("Deployment", {"replicas": None}, {**CURRENT, "replicas": 1, "updatedReplicas": 0}, "0 of 1 pods are new"),
         ("StatefulSet", THREE, {**CURRENT, **DONE}, ""),
         ("StatefulSet", THREE, {**CURRENT, **DONE, **REVISIONS, "updatedReplicas": 2}, "2 of 3 pods are new"),
-        ("StatefulSet", THREE, {**CURRENT, **DONE, **REVISIONS}, "not all new pods are ready"),
-        ("StatefulSet", {**THREE, **PARTITION}, {**CURRENT, **REVISIONS, "updatedReplicas": 1}, ""),
-        ("StatefulSet", {**THREE, **PARTITION}, {**CURRENT, **REVISIONS}, "0 of 1 pods are new"),
+        ("StatefulSet", THREE, {**CURRENT, **DONE, **REVISIONS}, "not all pods are ready"),
+        ("StatefulSet", {**THREE, **PARTITION}, {**OF_THREE, "updatedReplicas": 1, "availableReplicas": 3}, ""),
+        (
+            "StatefulSet",
+            {**THREE, **PARTITION},
+            {**OF_THREE, "updatedReplicas": 1, "availableReplicas": 2},
+            "not all pods are ready",
+        ),
+        ("StatefulSet", {**THREE, **PARTITION}, OF_THREE, "0 of 1 pods are new"),
+        ("StatefulSet", {"replicas": 2, **PARTITION}, {**CURRENT, **REVISIONS, "replicas": 2}, ""),
+        ("StatefulSet", THREE, {**OF_THREE, "replicas": 2}, "0 of 3 pods are new, 2 of 3 pods exist"),
         ("DaemonSet", {}, {**CURRENT, **SCHEDULED}, "0 of 3 new pods are available"),
         ("DaemonSet", {}, {**CURRENT, **SCHEDULED, "updatedNumberScheduled": 1}, "1 of 3 pods are new"),
         ("DaemonSet", {}, {**CURRENT, **SCHEDULED, "numberAvailable": 1}, ""),
@@ -97,7 +106,6 @@ def test_a_workload_that_cannot_be_rolled_is_deferred(kind: str, spec: Object, c
 
 
 ONE: Object = {"replicas": 1}
-OF_THREE = {**CURRENT, "replicas": 3, **REVISIONS}
 ROLLING: Object = {"desiredNumberScheduled": 3, "updatedNumberScheduled": 1}
 
 
@@ -137,6 +145,7 @@ def test_a_rollout_is_stuck_by_pods_that_are_not_available(
         (THREE, {"currentReplicas": 3, "updatedReplicas": 0, "availableReplicas": 2}, "web-N", False),
         (THREE, {"currentReplicas": 2, "updatedReplicas": 1, "availableReplicas": 3}, "", False),
         (THREE, {"replicas": 2, "currentReplicas": 2, "availableReplicas": 1}, "web-1", False),
+        (THREE, {"replicas": 2, "currentReplicas": 2, "availableReplicas": 2}, "", False),  # a quota prevents the third
         (ONE, {"replicas": 1, "currentReplicas": 1}, "web-0", False),
         (ONE, {"replicas": 1, "updatedReplicas": 1}, "web-0", False),
         (ONE, {"replicas": 0}, "", False),
@@ -173,7 +182,7 @@ REFUSED = {"conditions": [QUOTA]}
             "Deployment",
             THREE,
             {**CURRENT, **DONE, "replicas": 4, "unavailableReplicas": 1},
-            "1 old pods still exist, 1 pods are not available",
+            "old pods that still exist: 1; pods that are not available: 1",
             False,
         ),
         (
@@ -190,7 +199,7 @@ REFUSED = {"conditions": [QUOTA]}
             "1 of 3 pods are new: ProgressDeadlineExceeded",
             True,
         ),
-        ("StatefulSet", THREE, {**CURRENT, **DONE, **REVISIONS}, "not all new pods are ready", False),
+        ("StatefulSet", THREE, {**CURRENT, **DONE, **REVISIONS}, "not all pods are ready", False),
         ("DaemonSet", {}, {**CURRENT, **SCHEDULED, "numberAvailable": 2}, "", False),
     ],
 )

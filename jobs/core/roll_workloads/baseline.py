@@ -32,8 +32,8 @@ class Baseline(Struct, frozen=True, rename="camel", omit_defaults=True):
     """Fingerprints by reference, the uid of the workload, and the time of its last roll by this job.
 
     `key` is the id of the key for fingerprints of Secrets; empty if the workload uses no Secrets. `early` is the number
-    of consecutive rolls, up to the last one, that replaced a stuck rollout. `generation` is the one that the last roll
-    made: a workload that has it runs, or starts, the pods of that roll.
+    of consecutive rolls, up to the last one, that replaced a stuck rollout. `template` is the digest of the pod
+    template that the last roll made: a workload that has it runs, or starts, the pods of that roll.
     """
 
     version: int
@@ -42,7 +42,7 @@ class Baseline(Struct, frozen=True, rename="camel", omit_defaults=True):
     key: str = ""
     rolled_at: Annotated[datetime, Meta(tz=True)] | None = None
     early: Annotated[int, Meta(ge=0)] = 0
-    generation: int = 0
+    template: str = ""
 
     def encode(self) -> str:
         """Return the value of the annotation; equal baselines have equal values."""
@@ -59,12 +59,12 @@ def create(
     key: str,
     rolled_at: datetime | None = None,
     early: int = 0,
-    generation: int = 0,
+    template: str = "",
 ) -> Baseline:
     """Return a baseline of the current version; `rolled_at` is truncated to seconds."""
     version = _KEYED_VERSION if key else _VERSION
     whole = rolled_at.replace(microsecond=0) if rolled_at else None
-    return Baseline(version, uid, sources, key, whole, early, generation)
+    return Baseline(version, uid, sources, key, whole, early, template)
 
 
 def parse(text: str, uid: str) -> Baseline | None:

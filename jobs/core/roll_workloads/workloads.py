@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Container
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -22,12 +24,13 @@ _LONGEST_ROLL_ID = 64
 _LONGEST_FAILURE = 300
 _REFERENCE_BYTES = 200
 _FAILED = "ProgressDeadlineExceeded"
+_DIGEST_LENGTH = 16
 
 KINDS = (DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS)
 
 
 class Workload(Struct, frozen=True):
-    """A workload that opted in. `roll_id` is the annotation of its pod template.
+    """A workload that opted in. `roll_id` is the annotation of its pod template, `template` the digest of the rest.
 
     `deferral` is why it cannot be rolled now, or None. `incomplete` is the state of a rollout that is not complete, or
     empty; `progress` is the same, but empty if its deadline is over. `has_failed`: the controller reports a failure.
@@ -39,9 +42,9 @@ class Workload(Struct, frozen=True):
     key: ObjectKey
     uid: str
     resource_version: str
-    generation: int
     baseline: str
     roll_id: str
+    template: str
     references: tuple[Reference, ...]
     deferral: Deferral | None
     incomplete: str
@@ -97,7 +100,7 @@ class _Ordinals(Struct):
 
 
 class _Spec(Struct, rename="camel"):
-    template: _Template
+    template: msgspec.Raw
     replicas: int | None = None
     paused: bool | None = None
     update_strategy: _UpdateStrategy = msgspec.field(default_factory=_UpdateStrategy)
@@ -156,7 +159,7 @@ def workload_of_list(kind: str, keys: Container[ObjectKey], document: Document) 
 
 
 def _reduced(key: ObjectKey, document: Document) -> Workload:
-    metadata, template = document.metadata, document.spec.template
+    metadata, template = document.metadata, decode(document.spec.template, _Template)
     annotations = (template.metadata.annotations if template.metadata else None) or {}
     uses = references(template.spec)
     if (size := sum(len(each.used) for each in uses)) > _MOST_REFERENCES_BYTES:
@@ -171,9 +174,9 @@ def _reduced(key: ObjectKey, document: Document) -> Workload:
         key,
         metadata.uid,
         metadata.resource_version,
-        metadata.generation,
         before if len(before) <= _MOST_BASELINE_BYTES else "",
         annotations.get(ROLL_ID, "")[:_LONGEST_ROLL_ID],
+        _digest(document.spec.template),
         uses,
         _deferral(key, document),
         f"{incomplete}: {failure}" if incomplete and failure else incomplete,
@@ -185,6 +188,16 @@ def _reduced(key: ObjectKey, document: Document) -> Workload:
         status.update_revision if status.updated_replicas else "",
         metadata.deletion_timestamp is not None,
     )
+
+
+def _digest(template: msgspec.Raw) -> str:
+    """Return a digest of a pod template without the annotation of a roll."""
+    found = decode(template, dict[str, Any])
+    if annotations := (found.get("metadata") or {}).get("annotations"):
+        annotations.pop(ROLL_ID, None)
+    if not annotations:
+        (found.get("metadata") or {}).pop("annotations", None)
+    return hashlib.sha256(msgspec.json.encode(found, order="sorted")).hexdigest()[:_DIGEST_LENGTH]
 
 
 def _deferral(key: ObjectKey, document: Document) -> Deferral | None:
@@ -216,10 +229,12 @@ def _deployment(spec: _Spec, status: _Status) -> str:
     complete, desired = _progressing(status) == "NewReplicaSetAvailable", _replicas(spec)
     if status.updated_replicas < desired and not complete:
         return f"{status.updated_replicas} of {desired} pods are new"
-    if status.replicas > status.updated_replicas:
-        unavailable = f", {status.unavailable_replicas} pods are not available" if status.unavailable_replicas else ""
-        return f"{status.replicas - status.updated_replicas} old pods still exist{unavailable}"
-    if status.available_replicas < status.updated_replicas and not complete:
+    if old := status.replicas - status.updated_replicas:
+        unavailable = (
+            f"; pods that are not available: {status.unavailable_replicas}" if status.unavailable_replicas else ""
+        )
+        return f"old pods that still exist: {old}{unavailable}"
+    if status.available_replicas < status.updated_replicas and not (complete or spec.paused):
         return f"{status.available_replicas} of {status.updated_replicas} new pods are available"
     return ""
 
@@ -240,14 +255,18 @@ def _progressing(status: _Status) -> str:
 
 
 def _stateful_set(spec: _Spec, status: _Status) -> str:
-    desired = _replicas(spec) - _partition(spec)
+    """With a partition, no status tells whether a pod became unavailable after the rollout."""
+    replicas, desired = _replicas(spec), _replicas(spec) - _partition(spec)
     if _partition(spec):
-        return f"{status.updated_replicas} of {desired} pods are new" if status.updated_replicas < desired else ""
-    if status.update_revision == status.current_revision:
+        is_complete = desired <= 0 or (status.updated_replicas >= desired and status.available_replicas >= replicas)
+    else:
+        is_complete = status.update_revision == status.current_revision
+    if is_complete:
         return ""
     if status.updated_replicas < desired:
-        return f"{status.updated_replicas} of {desired} pods are new"
-    return "not all new pods are ready"
+        missing = f", {status.replicas} of {replicas} pods exist" if status.replicas < replicas else ""
+        return f"{status.updated_replicas} of {desired} pods are new{missing}"
+    return "not all pods are ready"
 
 
 def _replicas(spec: _Spec) -> int:
@@ -321,8 +340,8 @@ def _stuck_pod(name: str, spec: _Spec, status: _Status) -> str:
     https://kubernetes.io/docs/concepts/workloads/controllers/statefulset/#forced-rollback
     """
     desired = _replicas(spec)
-    if spec.pod_management_policy == "Parallel" or status.available_replicas >= desired or not status.replicas:
-        return ""
+    if spec.pod_management_policy == "Parallel" or status.available_replicas >= min(desired, status.replicas):
+        return ""  # also if a pod cannot be created
     ordinal = status.current_replicas if status.replicas >= desired > 1 else status.replicas - 1
     if ordinal >= desired or (status.updated_replicas and _between(status) > 0):
         return f"{name}-N"
