@@ -193,23 +193,20 @@ def test_the_installation_is_found(api: Api, installed: Path) -> None:
     assert "kube-chores is installed in namespaces another, other; choose one with -n" in third.stderr
 
 
+def event(api: Api, minute: int, reason: str, message: str) -> None:
+    """Create an Event of the CronJob sync-copies."""
+    at = {"name": reason.lower(), "namespace": NAMESPACE}
+    about = {"kind": "CronJob", "name": "sync-copies", "namespace": NAMESPACE}
+    time = f"2100-01-01T00:{minute}:00Z"
+    fields = {"type": "Warning", "reason": reason, "message": message, "lastTimestamp": time}
+    api.create({"apiVersion": "v1", "kind": "Event", "metadata": at, "involvedObject": about, **fields})
+
+
 @pytest.mark.parametrize("api", ["sandbox"], indirect=True)  # a real controller writes Events and times, too
 def test_an_event_explains_why_a_cronjob_creates_no_jobs_until_its_next_run(api: Api, installed: Path) -> None:
     cronjob = api.call("GET", f"/apis/batch/v1/namespaces/{NAMESPACE}/cronjobs/sync-copies")
     for minute, reason in ((10, "FailedCreate"), (20, "UnexpectedJob")):
-        time = f"2100-01-01T00:{minute}:00Z"
-        api.create(
-            {
-                "apiVersion": "v1",
-                "kind": "Event",
-                "metadata": {"name": reason.lower(), "namespace": NAMESPACE},
-                "involvedObject": {"kind": "CronJob", "name": "sync-copies", "namespace": NAMESPACE},
-                "type": "Warning",
-                "reason": reason,
-                "message": f"the message of {reason}",
-                "lastTimestamp": time,
-            }
-        )
+        event(api, minute, reason, f"the message of {reason}")
 
     def problems(last: str) -> list[str]:
         api.patch_status(cronjob, {"lastScheduleTime": last})
@@ -217,6 +214,32 @@ def test_an_event_explains_why_a_cronjob_creates_no_jobs_until_its_next_run(api:
 
     assert problems("2100-01-01T00:00:00Z") == ["no run starts: the message of FailedCreate"]
     assert problems("2100-01-01T00:11:00Z") == []
+
+
+@pytest.mark.parametrize("api", ["sandbox"], indirect=True)
+def test_an_event_about_a_schedule_or_time_zone_that_was_changed_does_not_count(api: Api, installed: Path) -> None:
+    """The messages are those of https://github.com/kubernetes/kubernetes/blob/master/pkg/controller/cronjob."""
+    cronjob = api.call("GET", f"/apis/batch/v1/namespaces/{NAMESPACE}/cronjobs/sync-copies")
+    api.patch_status(cronjob, {"lastScheduleTime": "2100-01-01T00:00:00Z"})
+    messages = {
+        "FailedCreate": "Error creating job: exceeded quota",
+        "UnknownTimeZone": 'invalid timeZone: "Mars/Base": unknown time zone Mars/Base',
+        "UnparseableSchedule": 'unparseable schedule: "@never" : unrecognized descriptor: @never',
+        "InvalidSchedule": "invalid schedule: 0 0 31 2 * : time difference between two schedules is less than 1 second",
+    }
+
+    def problems(schedule: str, zone: str | None) -> list[str]:
+        api.patch(cronjob, {"spec": {"schedule": schedule, "timeZone": zone}})
+        return [each["reason"] for each in document(api)["problems"] if each["code"] == "job-late"]
+
+    for minute, (reason, message) in enumerate(messages.items(), 10):
+        event(api, minute, reason, message)
+    assert problems("0 0 31 2 *", None) == [f"no run starts: {messages['InvalidSchedule']}"]
+    assert problems("@never", "Mars/Base") == [f"no run starts: {messages['UnparseableSchedule']}"]
+    assert problems("* * * * *", "Mars/Base") == [f"no run starts: {messages['UnknownTimeZone']}"]
+    assert problems("* * * * *", "Etc/UTC") == [f"no run starts: {messages['FailedCreate']}"]
+    api.delete({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "failedcreate", "namespace": NAMESPACE}})
+    assert [problems("* * * * *", "Etc/UTC"), problems("* * * * *", None)] == [[], []]
 
 
 @pytest.mark.parametrize("api", ["sandbox"], indirect=True)

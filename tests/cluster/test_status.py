@@ -100,10 +100,18 @@ def test_a_cronjob_that_is_never_due_or_whose_jobs_are_refused_has_the_reason(ap
 
     assert problem["reason"].startswith("no run starts: invalid schedule: 0 0 31 2 *")
 
+    api.patch(made, {"spec": {"schedule": "0 0 1 1 *"}})
+    job, problems = shown(api, namespace)
+    assert (job["state"], problems) == ("never", []), "the Event is about an earlier schedule"
+
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "small", "namespace": namespace}}
     api.create({**quota, "spec": {"hard": {"count/jobs.batch": "0"}}})
     api.patch(made, {"spec": {"schedule": "* * * * *"}})
-    wait_for(lambda: "exceeded quota: small" in shown(api, namespace)[1][0]["reason"], "a refused Job", 90)
+
+    def is_refused() -> bool:
+        return any("exceeded quota: small" in each["reason"] for each in shown(api, namespace)[1])
+
+    wait_for(is_refused, "a refused Job", 90)
 
 
 def test_a_run_that_no_node_takes_names_the_taints(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timezone
 
 import msgspec
@@ -16,7 +16,13 @@ PART_OF = "app.kubernetes.io/part-of"
 CHORES = ("sync-copies", "fetch-rates", "mirror-audit", "roll-workloads", "farm-pods")
 _OTHERS = ("sync-copies-verify", "mirror-repair")  # CronJobs of the manifests that run a job in another way
 _CONTAINER = "chores"
-_NO_RUNS = ("FailedCreate", "InvalidSchedule", "UnparseableSchedule", "UnknownTimeZone")  # of Events of CronJobs
+# Reasons of Events that a CronJob creates no Jobs, and what their message quotes of its spec.
+_NO_RUNS = {
+    "FailedCreate": "",
+    "InvalidSchedule": "{0.schedule}",
+    "UnparseableSchedule": "{0.schedule}",
+    "UnknownTimeZone": '"{0.time_zone}"',
+}
 
 
 class _Container(Struct):
@@ -289,9 +295,14 @@ def warning(read: EventObject) -> tuple[str, str, str]:
     return read.last_timestamp or read.event_time or "", read.involved_object.name, read.message
 
 
-def no_run(read: EventObject) -> tuple[str, str, str] | None:
-    """Return the same of an Event that a CronJob cannot create Jobs; None if it has another reason."""
-    return warning(read) if read.reason in _NO_RUNS else None
+def no_run(cronjobs: Mapping[str, CronJob], read: EventObject) -> tuple[str, str, str] | None:
+    """Return the same of an Event that one of these CronJobs cannot create Jobs.
+
+    None if it has another reason, or is about a schedule or time zone that was changed since.
+    """
+    cronjob, quoted = cronjobs.get(read.involved_object.name), _NO_RUNS.get(read.reason)
+    is_current = cronjob and quoted is not None and quoted.format(cronjob) in read.message
+    return warning(read) if is_current else None
 
 
 def parse_time(text: str) -> datetime | None:

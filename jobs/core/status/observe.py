@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from msgspec import Raw, Struct
@@ -92,7 +93,8 @@ class Reads:
     def with_warnings(self, cronjobs: Sequence[CronJob], namespace: str) -> list[CronJob]:
         """Return the CronJobs; those of `namespace` have the last warning since their last run."""
         fields = "involvedObject.kind=CronJob,type=Warning"
-        events = self.attempt(lambda: self._list(EVENTS, EventObject, no_run, namespace, "", fields))
+        own = {each.name: each for each in cronjobs if each.namespace == namespace}
+        events = self.attempt(lambda: self._list(EVENTS, EventObject, partial(no_run, own), namespace, "", fields))
         last = {name: (time, message) for time, name, message in sorted(each for each in events if each)}
         return [
             replace(each, warning=last[each.name][1])
