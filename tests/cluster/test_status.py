@@ -104,6 +104,14 @@ def test_a_cronjob_that_is_never_due_or_whose_jobs_are_refused_has_the_reason(ap
     job, problems = shown(api, namespace)
     assert (job["state"], problems) == ("never", []), "the Event is about an earlier schedule"
 
+    kubectl(api, "create", "job", "failed", "--from=cronjob/sync-copies", "-n", namespace)
+    end(api, pod_of(api, namespace, "failed"), 2, "not valid")
+    api.patch(made, {"spec": {"schedule": "0 0 30 2 *"}})
+    wait_for(lambda: len(shown(api, namespace)[1]) == 2, "the failed run and the Event of the controller")
+    _, (failing, late) = shown(api, namespace)
+    assert failing["reason"] == "the last run failed (exit code 2): not valid"
+    assert late["reason"].startswith("no run starts: invalid schedule: 0 0 30 2 *")
+
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "small", "namespace": namespace}}
     api.create({**quota, "spec": {"hard": {"count/jobs.batch": "0"}}})
     api.patch(made, {"spec": {"schedule": "* * * * *"}})

@@ -441,6 +441,38 @@ def test_the_state_of_a_cronjob(fields: dict[str, Any], state: str, code: list[s
     assert [each[2] for each in problems(observed)] == code
 
 
+@pytest.mark.parametrize(
+    ("exit_code", "brakes", "active", "codes"),
+    [
+        (2, 0, [], ["job-failing", "job-late"]),
+        (1, 0, [], ["job-late", "job-failing"]),  # a warning, after a success
+        (4, 1, [], ["job-late", "brake"]),
+        (2, 0, [run("sync-copies", 3, ago(seconds=20))], ["job-failing"]),
+    ],
+    ids=["critical", "warning", "known from a brake", "a run starts"],
+)
+def test_a_job_that_failed_and_starts_no_run_now_has_both_causes(
+    exit_code: int, brakes: int, active: list[RunJob], codes: list[str]
+) -> None:
+    own = cronjob("sync-copies", ago(minutes=2), ago(minutes=2, seconds=20), warning="invalid schedule: 0 0 31 2 * : x")
+    blocked = Evaluated((), brakes=brakes * [Brake("blocked", "--max-deletes", "30")])
+    observed = with_jobs(
+        FAILED,
+        BEFORE,
+        *active,
+        cronjobs=[own],
+        pods=(pod("sync-copies-1", exit_code, "a write failed"),),
+        evaluated={"sync-copies": blocked},
+    )
+
+    found = document(observed, NOW)["problems"]
+
+    assert [each["code"] for each in found] == codes
+    reasons = [each["reason"] for each in found if each["code"] == "job-late"]
+    assert reasons == [f"no run starts: {own.warning}"] * ("job-late" in codes)
+    assert job(observed)["state"] == "failing"
+
+
 @pytest.mark.parametrize("argument", ["--dry-run=server", "--check"])
 def test_a_cronjob_that_writes_nothing_is_not_the_job(argument: str) -> None:
     dry = cronjob("sync-copies", ago(seconds=30), args=("sync-copies", argument))

@@ -142,7 +142,7 @@ def _of_jobs(observed: Observed, jobs: Sequence[Mapping[str, Any]], now: datetim
     found = (of_job(each["name"], namespace, each, is_braked=each["name"] in braked) for each in jobs)
     long_runs = (of_long_runs(each["name"], namespace, each, f"{now:%Y-%m-%dT%H:%M:%SZ}") for each in jobs)
     messages = (of_pod_message(each["name"], namespace, each["runs"]) for each in jobs)
-    return [*(each for each in found if each), *chain.from_iterable([*long_runs, *messages])]
+    return list(chain(*found, *long_runs, *messages))
 
 
 def _most(name: str, read: Sequence[Custom], cut: dict[str, str]) -> Sequence[Custom]:

@@ -281,24 +281,16 @@ def limit(problems: Sequence[Problem]) -> tuple[list[Problem], dict[str, str]]:
     return kept, cut
 
 
-def of_job(name: str, namespace: str, fields: Mapping[str, Any], *, is_braked: bool = False) -> Problem | None:
-    """Return the problem of a job that fails or is late, or None.
+def of_job(name: str, namespace: str, fields: Mapping[str, Any], *, is_braked: bool = False) -> list[Problem]:
+    """Return the problems of a job that fails, is late, or failed and starts no run now.
 
     If a brake is a problem already (`is_braked`), its runs that failed for it are none.
     """
     state, runs = fields["state"], fields["runs"]
     is_stuck = any(each["stuck"] for each in runs)
-    if (
-        is_braked
-        and state == "failing"
-        and not is_stuck
-        and _ended(runs)
-        and _ended(runs)[0]["exitCode"] == ExitCode.BRAKE
-    ):
-        return None
-    if state == "failing":
-        return _failing(name, namespace, runs)
-    if state == "late":
+    by_brake = is_braked and not is_stuck and _ended(runs) and _ended(runs)[0]["exitCode"] == ExitCode.BRAKE
+    found = [_failing(name, namespace, runs)] if state == "failing" and not by_brake else []
+    if state == "late" or (state == "failing" and fields["warning"] and len(_ended(runs)) == len(runs)):
         last = f"the last success was at {fields['lastSuccess']}" if fields["lastSuccess"] else "it never succeeded"
         before = (
             f"the last run was scheduled for {fields['lastSchedule']}" if fields["lastSchedule"] else "none started"
@@ -306,8 +298,8 @@ def of_job(name: str, namespace: str, fields: Mapping[str, Any], *, is_braked: b
         late = "no run succeeded since the schedule was due three times"
         reason = f"no run starts: {fields['warning']}" if fields["warning"] else f"{late}: {last}, {before}"
         command = shlex.join(["kubectl", "describe", "cronjob", name, "-n", namespace])
-        return problem(name, "critical", "job-late", _cronjob(name, namespace), reason, command)
-    return None
+        found.append(problem(name, "critical", "job-late", _cronjob(name, namespace), reason, command))
+    return found
 
 
 def of_pod_message(name: str, namespace: str, runs: Sequence[Mapping[str, Any]]) -> list[Problem]:
