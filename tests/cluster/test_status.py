@@ -131,6 +131,12 @@ def test_a_run_that_no_node_takes_names_the_taints(api: Api, monkeypatch: pytest
         node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"{name}-{api.token}"}}
         api.create({**node, "spec": {"taints": [taint, {"key": "slow", "effect": "PreferNoSchedule"}]}})
     kubectl(api, "create", "job", "tainted", "--from=cronjob/sync-copies", "-n", namespace)
+    pod_of(api, namespace, "tainted")
+    with monkeypatch.context() as later:
+        later.setattr(clock.ServerClock, "now", lambda _: datetime.now(timezone.utc) + timedelta(seconds=90))
+        _, (problem,) = shown(api, namespace)
+    assert (problem["code"], "it has no node after a minute" in problem["reason"]) == ("job-stuck", True)
+
     message = "0/2 nodes are available: 2 node(s) had untolerated taint(s)."  # of kube-scheduler 1.36
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
     api.patch_status(pod_of(api, namespace, "tainted"), {"phase": "Pending", "conditions": [condition]})

@@ -337,7 +337,8 @@ def test_a_run_that_is_stuck_comes_before_those_that_failed_without_a_pod() -> N
 
     assert (active["code"], "the last run failed" in active["reason"]) == ("job-stuck", True)
     assert ended["reason"] == "the last run failed (DeadlineExceeded): too long"
-    assert ended["todo"].endswith("see kubectl describe job sync-copies-2 -n kube-chores")
+    assert ended["todo"].startswith("if no pod of the run started, find out why; if runs need longer, raise ")
+    assert ended["todo"].endswith("see kubectl get events -n kube-chores --field-selector type=Warning")
 
 
 def test_a_run_that_its_deadline_ended_is_shown_for_an_hour_after_a_later_success() -> None:
@@ -387,6 +388,20 @@ def test_a_run_is_slow_after_ten_times_the_last_one_or_three_periods_and_half_of
         assert each["todo"].endswith("kubectl delete job sync-copies-1 -n kube-chores")
     waits = msgspec.structs.replace(runs, is_pending=True)
     assert not job(with_jobs(active, *before, cronjobs=[own], pods=(waits,)))["runs"][0]["slow"]
+
+
+def test_a_pod_that_no_scheduler_has_seen_is_critical_after_a_minute() -> None:
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "sync-copies-1", "uid": "u"}
+
+    def found(age: int, **spec: str) -> list[str]:
+        at = {"name": "p", "namespace": "n", "ownerReferences": [owner], "creationTimestamp": ago(seconds=age)}
+        text = json.dumps({"metadata": at, "spec": spec, "status": {"phase": "Pending"}})
+        read = msgspec.json.decode(text, type=PodObject)
+        return [each["reason"] for each in document(stuck(pods=(job_pod(read),)), NOW)["problems"]]
+
+    reason = "run sync-copies-1 does not start: pod p does not start: it has no node after a minute"
+    assert [found(59), found(61)] == [[], [f"{reason}; check that kube-scheduler runs"]]
+    assert found(119, nodeName="node-7") == [], "its image may be pulled"
 
 
 @pytest.mark.parametrize(

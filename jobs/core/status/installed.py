@@ -279,9 +279,9 @@ def job_pod(read: PodObject) -> JobPod:
         return JobPod(name, job, created, waiting=waiting, is_pending=True)
     unscheduled = (each for each in status.conditions or [] if each.type == "PodScheduled" and each.status == "False")
     waiting = next((_joined(each.reason, each.message) for each in unscheduled), "")
-    is_pending = status.phase == "Pending"
-    node = read.spec.node_name
-    return JobPod(name, job, created, waiting=waiting, is_unscheduled=bool(waiting), is_pending=is_pending, node=node)
+    is_pending, node = status.phase == "Pending", read.spec.node_name
+    is_unscheduled = is_pending and not node  # without a condition, no scheduler has seen it
+    return JobPod(name, job, created, waiting=waiting, is_unscheduled=is_unscheduled, is_pending=is_pending, node=node)
 
 
 def taints(read: NodeObject) -> list[str]:

@@ -391,7 +391,9 @@ def _stuck_todo(run: Mapping[str, Any], namespace: str) -> str:
 def _failing_todo(run: Mapping[str, Any], namespace: str) -> str:
     describe = shlex.join(["kubectl", "describe", "job", run["name"], "-n", namespace])
     if run["reason"] == DEADLINE:
-        return f"if runs need longer, raise activeDeadlineSeconds of the CronJob; else check the nodes; see {describe}"
+        events = shlex.join(["kubectl", "get", "events", "-n", namespace, "--field-selector", "type=Warning"])
+        longer = "if runs need longer, raise activeDeadlineSeconds of the CronJob; else check the nodes"
+        return f"if no pod of the run started, find out why; {longer}; see {events}"
     if run["exitCode"] is None:  # no pod has a log
         return describe
     log = shlex.join(["kubectl", "logs", "-n", namespace, f"job/{run['name']}"])

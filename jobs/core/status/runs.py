@@ -113,8 +113,10 @@ def _blocked(job: RunJob, pods: Sequence[JobPod], warnings: Mapping[str, str], n
     if pod.is_unscheduled and not _is_older(pod.created, _UNSCHEDULED, now):
         return ""
     why = pod.waiting
-    if not why and pod.is_pending and _is_older(pod.created, _PENDING, now):
-        why = warnings.get(pod.name, "") or "it is pending for more than two minutes"
+    if not why and pod.is_pending and (pod.is_unscheduled or _is_older(pod.created, _PENDING, now)):
+        unseen = "it has no node after a minute; check that kube-scheduler runs"
+        usual = unseen if pod.is_unscheduled else "it is pending for more than two minutes"
+        why = warnings.get(pod.name, "") or usual
     return f"pod {pod.name} does not start: {why[:_LONGEST_CAUSE]}" if why else ""
 
 
