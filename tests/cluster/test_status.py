@@ -137,7 +137,9 @@ def test_a_run_that_no_node_takes_names_the_taints(api: Api, monkeypatch: pytest
         _, (problem,) = shown(api, namespace)
     assert (problem["code"], "it has no node after a minute" in problem["reason"]) == ("job-stuck", True)
 
-    message = "0/2 nodes are available: 2 node(s) had untolerated taint(s)."  # of kube-scheduler 1.36
+    preemption = "preemption: 0/9 nodes are available: 9 Preemption is not helpful for scheduling."
+    why = "7 node(s) didn't match Pod's node affinity/selector, 2 node(s) had untolerated taint(s)."
+    message = f"0/9 nodes are available: {why} no new claims to deallocate, {preemption}"  # of kube-scheduler 1.36
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
     api.patch_status(pod_of(api, namespace, "tainted"), {"phase": "Pending", "conditions": [condition]})
 
@@ -148,6 +150,8 @@ def test_a_run_that_no_node_takes_names_the_taints(api: Api, monkeypatch: pytest
     assert message in problem["reason"]
     assert "dedicated=gpu:NoSchedule (nodes: " in problem["reason"]
     assert "PreferNoSchedule" not in problem["reason"]
+    text = CliRunner().invoke(chores, ["status", "-n", namespace], env={"KUBECONFIG": str(api.kubeconfig)}).stdout
+    assert "dedicated=gpu:NoSchedule (nodes: " in " ".join(text.split()), "the text is cut"
 
 
 def test_a_roll_that_a_webhook_refuses_is_a_problem_of_the_run_that_succeeded(

@@ -124,7 +124,8 @@ class Reads:
         counts = Counter(each for found in self.attempt(self._taints) for each in found)
         named = listed([f"{taint} (nodes: {number})" for taint, number in counts.most_common()], _MOST_TAINTS)
         return [
-            replace(each, waiting=f"{each.waiting}; {named}") if each in tainted and named else each for each in pods
+            replace(each, waiting=f"taints of nodes: {named}; {each.waiting}") if each in tainted and named else each
+            for each in pods
         ]
 
     def _taints(self) -> list[list[str]]:
