@@ -385,6 +385,7 @@ def test_a_run_is_slow_after_ten_times_the_last_one_or_three_periods_and_half_of
     assert len(found) == slow
     for each in found:
         assert each["reason"].startswith("run sync-copies-1 on node node-7 has not ended after ")
+        assert each["todo"].startswith("nothing before its deadline, if it has more to do than usual; else ")
         assert each["todo"].endswith("kubectl delete job sync-copies-1 -n kube-chores")
     waits = msgspec.structs.replace(runs, is_pending=True)
     assert not job(with_jobs(active, *before, cronjobs=[own], pods=(waits,)))["runs"][0]["slow"]
@@ -750,6 +751,26 @@ def test_many_problems_of_one_tenant_hide_no_other_problem() -> None:
     assert "collision" in shown(observed)
     assert len(shown(observed).splitlines()) < 40
     assert len(shown(observed, verbose=True).splitlines()) > 100
+
+
+@pytest.mark.parametrize(
+    ("names", "line"),
+    [
+        (["a", "b", "c"], "also configmap/b in team, configmap/c in team"),
+        (["a", "b", "b"], "also configmap/b in team and 1 more (-v)"),
+        (["a", "a", "a"], "also 2 more (-v)"),
+        (
+            ["a", "b", "c", "d", "e"],
+            "also configmap/b in team, configmap/c in team, configmap/d in team and 1 more (-v)",
+        ),
+    ],
+)
+def test_an_object_with_several_problems_of_a_code_is_named_once(names: list[str], line: str) -> None:
+    found = [finding("conflict", configmap("team", name), f"reason {n}") for n, name in enumerate(names)]
+
+    lines = shown(evaluated(*found)).partition(f"conflict ({len(names)})\n")[2].split("  to do: ")[0]
+
+    assert " ".join(lines.split()) == f"configmap/a in team (ca): reason 0 {line}"
 
 
 def test_hostile_text_is_escaped() -> None:

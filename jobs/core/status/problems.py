@@ -336,7 +336,8 @@ def of_long_runs(name: str, namespace: str, fields: Mapping[str, Any], now: str)
             reason = f"run {each['name']}{node} has not ended after {span(seconds)}, longer than usual"
             end = shlex.join(["kubectl", "delete", "job", each["name"], "-n", namespace])
             todo = (
-                f"nothing, if it has more to do than usual; else check its node, and let the next run replace it: {end}"
+                "nothing before its deadline, if it has more to do than usual; else check its node, and let the next "
+                f"run replace it: {end}"
             )
             found.append(problem(name, "warning", "job-slow", key, reason, todo))
         elif each["reason"] == DEADLINE and fields["state"] != "failing" and _age(each, now) < _DEADLINE_SECONDS:

@@ -106,9 +106,12 @@ def _group(group: Sequence[Mapping[str, Any]], *, verbose: bool) -> Iterator[str
     yield from _wrapped(f"  {_name(first)}{brief(lines[0], longest)}", "    ")
     for line in lines[1:]:
         yield from _wrapped(f"    {brief(line, longest)}", "    ")
-    if others := [_object(each["object"]) for each in group[1:] if each["object"]]:
-        more = f" and {len(others) - _MOST_NAMES} more (-v)" if len(others) > _MOST_NAMES else ""
-        yield from _wrapped(f"  also {', '.join(others[:_MOST_NAMES])}{more}", "    ")
+    others = [_object(each["object"]) for each in group[1:] if each["object"]]
+    own = _object(first["object"]) if first["object"] else ""
+    named = [each for each in dict.fromkeys(others) if each != own][:_MOST_NAMES]
+    more = f"{len(others) - len(named)} more (-v)" if len(others) > len(named) else ""
+    if others:
+        yield from _wrapped(f"  also {' and '.join(filter(None, (', '.join(named), more)))}", "    ")
     yield from _todo(brief(first["todo"]))
 
 
