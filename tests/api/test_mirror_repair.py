@@ -510,6 +510,23 @@ def test_outside_a_pod_workloads_keep_their_image(api: Api, repair: Run, mirrors
     assert repair("--node-image", "registry.example.com/kube-chores:2").summary["serverside-applied"] == 2
 
 
+def test_outside_a_pod_a_registry_keeps_its_image_before_its_daemon_set_exists(
+    api: Api, repair: Run, audit: Run, mirrors: Mirrors
+) -> None:
+    mirror = mirrors.of(mirrors.create())
+    mirrors.volume(mirror)
+    pulled = "registry.example.com/kube-chores:1"
+    repair("--node-image", pulled)
+
+    assert api.get(mirror.daemon_set.document()) is None
+    assert "drifted" not in codes(audit())
+    assert not {"drifted", "image-unknown", "serverside-applied"} & repair().summary.keys()
+
+    mirrors.settle(mirror)
+    assert repair().summary["created"] == 1
+    assert images(api, mirror) == {pulled}
+
+
 def images(api: Api, mirror: Mirror) -> set[str]:
     """Return the images of kube-chores in the pods of a mirror."""
     templates = [api.read(each.document())["spec"]["template"] for each in (mirror.stateful_set, mirror.daemon_set)]
@@ -576,7 +593,7 @@ def test_if_the_image_of_the_pod_is_not_known_mirrors_keep_theirs_and_the_run_re
     }[lacks]
     assert (ran.exit_code, found["object"]["name"], found["severity"]) == (exit_code, name, "warning")
     assert why in found["reason"]
-    assert f"each mirror keeps its image, and those without a DaemonSet get {NODE_IMAGE}" in found["reason"]
+    assert f"each mirror keeps its image, and new mirrors get {NODE_IMAGE}" in found["reason"]
     assert "add --node-image to" in found["remedy"]
     assert found["remedy"] not in found["reason"]
     (audited,) = (each for each in audit().results if each["code"] == "image-unknown")
@@ -815,7 +832,7 @@ def test_a_dry_run_writes_nothing_and_prints_the_first_steps(api: Api, repair: R
     assert (ran.exit_code, api.writes()) == (0, [])
     assert ran.summary == {"created": 2, "image-unknown": 1, "missing": 3}
     (found,) = (each for each in ran.results if each["code"] == "image-unknown")
-    assert found["reason"] == f"this run is not in a pod, so mirrors without a DaemonSet get image {NODE_IMAGE}"
+    assert found["reason"] == f"this run is not in a pod, so new mirrors get image {NODE_IMAGE}"
     assert "image-unknown" not in repair("--dry-run", "--node-image", "registry.example.com/kube-chores:1").summary
     assert repair("--check").exit_code == 3
 

@@ -54,10 +54,12 @@ def _mirror(registry_mirror: RegistryMirror, observed: Observed, settings: Setti
 
 
 def _image_in_use(mirror: Mirror, observed: Observed) -> str:
-    key = mirror.daemon_set.key
-    for actual in (observed.managed(key), observed.managed(key._replace(namespace=mirror.namespace))):
-        if actual:
-            return str(actual["spec"]["template"]["spec"]["containers"][0].get("image", ""))
+    """Return the image of kube-chores in a workload of the mirror: of the registry's while nodes have no pods yet."""
+    node = mirror.daemon_set.key
+    for key in (node, node._replace(namespace=mirror.namespace), mirror.stateful_set.key):
+        if actual := observed.managed(key):
+            containers = actual["spec"]["template"]["spec"]["containers"]
+            return next((each.get("image", "") for each in containers if each["name"] in ("node", "cache")), "")
     return ""
 
 
@@ -74,10 +76,10 @@ def _own_image(mirrors: Sequence[Mirror], observed: Observed, settings: Settings
     pod = settings.pod
     if settings.node_image or not (observed.mirrors or observed.resources):
         return
-    is_default = not all(_image_in_use(each, observed) for each in mirrors)
+    is_default = any(each.node_image == NODE_IMAGE and not observed.managed(each.daemon_set.key) for each in mirrors)
     if not pod:
         if settings.repair and is_default:
-            reason = f"this run is not in a pod, so mirrors without a DaemonSet get image {NODE_IMAGE}"
+            reason = f"this run is not in a pod, so new mirrors get image {NODE_IMAGE}"
             code = CODES["image-unknown"]
             yield Finding("image-unknown", code.severity, ObjectKey("Pod", "(own)"), reason)
         return
@@ -92,7 +94,7 @@ def _own_image(mirrors: Sequence[Mirror], observed: Observed, settings: Settings
         why, exit_code = f"its pod cannot be read: {document.message}", document.exit_code
     reason = f"the image of this run is not known: {why}; each mirror keeps its image"
     if is_default:
-        reason += f", and those without a DaemonSet get {NODE_IMAGE}"
+        reason += f", and new mirrors get {NODE_IMAGE}"
     code, key = CODES["image-unknown"], pod if pod.name else pod._replace(name="(own)")
     reason += "" if settings.repair else f"; {code.remedy}"  # a repair prints the remedy of each finding
     yield Finding("image-unknown", code.severity, key, reason, exit_code=exit_code)
