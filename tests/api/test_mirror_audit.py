@@ -965,6 +965,19 @@ def test_all_problems_of_mirrors_in_files_are_reported_at_once(api: Api, audit: 
         ({"upstreamUrl": "quay.io", "allowUnauthenticatedReaders": True}, "spec.allowUnauthenticatedReaders"),
         ({"upstreamUrl": "quay.io", "tolerations": [{"effect": "NoSchedule"}]}, "spec.tolerations[0]"),
         ({"upstreamUrl": "quay.io", "registryTolerations": [{"effect": "NoSchedule"}]}, "spec.registryTolerations[0]"),
+        (
+            {"upstreamUrl": "quay.io", "resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}},
+            "spec.resources.requests",
+        ),
+        ({"upstreamUrl": "quay.io", "tolerations": [{"key": "bad key!"}]}, "spec.tolerations[0].key"),
+        (
+            {"upstreamUrl": "quay.io", "tolerations": [{"operator": "Exists", "value": "a"}]},
+            "spec.tolerations[0].value",
+        ),
+        (
+            {"upstreamUrl": "quay.io", "tolerations": [{"key": "a", "tolerationSeconds": 1}]},
+            "spec.tolerations[0].tolerationSeconds",
+        ),
     ],
 )
 def test_the_server_rejects_an_invalid_mirror(api: Api, installed: Path, spec: Object, field: str) -> None:

@@ -3,17 +3,21 @@
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from jobs.core.mirror_audit.registry_mirrors import RegistryMirror, parse_registry_mirror
+from jobs.core.mirror_audit.desired.mirror import Mirror
+from jobs.core.mirror_audit.desired.names import NODE_IMAGE
+from jobs.core.mirror_audit.registry_mirrors import RegistryMirror, Spec, parse_registry_mirror
 from jobs.kit.values.model import ObjectKey
 from jobs.kit.values.reads import Head
 from tests.api.conftest import Run
 from tests.apis import Api, Object
-from tests.mirrors import registry_mirror
+from tests.mirrors import NAMESPACE, registry_mirror
 
 HEX = 64 * "a"
 LONG = ".".join(["a" * 62] * 4)  # 251 characters
+NOW = {"tolerationSeconds": 1, "effect": "NoExecute"}
 # Values by field: valid ones, and others.
 VALUES: dict[str, tuple[list[object], list[object]]] = {
     "upstreamUrl": (
@@ -54,8 +58,35 @@ VALUES: dict[str, tuple[list[object], list[object]]] = {
     ),
     "resources.requests.cpu": (["1", 1, "16", 16, "16000m"], ["-1", -1, "100", 17, "16001m", "16.1", "1Gi"]),
     "resources.requests.ephemeral-storage": (["64Gi"], ["65Gi"]),
+    "resources": (
+        [
+            *({"requests": {"cpu": "500m"}, "limits": {"cpu": "0.5"}}, {"requests": {"memory": "1Gi"}}),
+            *({"limits": {"memory": "1Mi"}}, {"requests": {"cpu": 2}, "limits": {"memory": 2**20}}),
+        ],
+        [
+            *({"requests": {"cpu": "501m"}, "limits": {"cpu": "0.5"}}, {"requests": {"cpu": 2}, "limits": {"cpu": 1}}),
+            {"requests": {"cpu": 1, "memory": "1Gi"}, "limits": {"cpu": 1, "memory": "1G"}},
+        ],
+    ),
     # What takes devices and memory of the node from other pods.
     "resources.limits.example": ([], ["0", "1", 1]),
+    **dict.fromkeys(
+        ("tolerations", "registryTolerations"),
+        (
+            [
+                *([], [{"operator": "Exists"}], [{"operator": "Exists", "key": "", "value": ""}], [{"key": "a"}]),
+                *([{"key": f"a-b.c/A_b.c-{'d' * 55}"}], [{"key": "a", "value": ""}], [{"key": "a", **NOW}]),
+                [{"key": "a", "operator": "Equal", "value": f"A_b.c-{'d' * 57}"}],
+            ],
+            [
+                *([{}], [{"key": "a"}, {"key": "a", "operator": "Exists", "value": "b"}]),
+                *([{"operator": "Exists", "value": "b"}], [{"key": "a", "tolerationSeconds": 1}]),
+                [{"key": "a", "tolerationSeconds": 1, "effect": "NoSchedule"}],
+                *([{"key": key}] for key in ("bad key!", "/a", "a/", "a/b/c", "A/b", "-a", "a-", "a" * 64, "a\n")),
+                *([{"key": "a", "value": value}] for value in ("bad value!", "-a", "a-", "a" * 64, "a\n", "a/b")),
+            ],
+        ),
+    ),
     "priorityClassName": (["a", "systems", "a.b"], ["system-cluster-critical", "system-node-critical", "system-x", 1]),
 }
 
@@ -87,7 +118,26 @@ def test_the_server_accepts_exactly_the_specs_that_the_job_accepts(
         parsed_by_job += [name] if isinstance(parsed, RegistryMirror) else []
         (tmp_path / f"{name}.json").write_text(json.dumps(document))
     ran = audit("-f", str(tmp_path))
-    in_files = [name for name in documents if f"{name}: spec.{field}: " not in ran.stderr]
+    in_files = [name for name in documents if f"{name}: spec.{field}" not in ran.stderr]
 
     assert ran.exit_code == 2
     assert (accepted, parsed_by_job, in_files) == (expected, expected, expected)
+
+
+@pytest.mark.parametrize("api", [pytest.param("real", marks=pytest.mark.cluster)], indirect=True)
+@pytest.mark.parametrize("field", VALUES)
+def test_the_api_accepts_the_resources_of_a_mirror_exactly_if_its_spec_is_accepted(
+    api: Api, installed: Path, field: str
+) -> None:
+    good, bad = VALUES[field]
+    of_pods = bad if field in ("resources", "tolerations", "registryTolerations") else []
+    accepted = []
+    for value in (*good, *of_pods):
+        spec = msgspec.convert(with_value(field, value, "hub")["spec"], Spec)
+        mirror = Mirror(RegistryMirror(Head(ObjectKey("RegistryMirror", "hub")), spec), NAMESPACE, NODE_IMAGE)
+        documents = [each.document() for each in mirror.resources]
+        answers = [api.request("POST", f"{api.path(each, named=False)}?dryRun=All", each) for each in documents]
+        assert {code for code, _, _ in answers} <= {201, 422}, answers
+        accepted += [value] if all(code == 201 for code, _, _ in answers) else []
+
+    assert accepted == good

@@ -12,6 +12,7 @@ from msgspec import Struct
 from jobs.core.mirror_audit.quantities import quantity
 from jobs.core.mirror_node.hosts import is_host
 from jobs.kit.values.conditions import Condition
+from jobs.kit.values.names import key_problems, value_problems
 from jobs.kit.values.reads import Head, Invalid, parse
 
 Fallback = Literal["Upstream", "None"]
@@ -138,8 +139,21 @@ def spec_problems(spec: Spec) -> Iterator[str]:
         ("registryTolerations", spec.registry_tolerations),
     ):
         for number, each in enumerate(tolerations):
-            if not each.key and each.operator != "Exists":
-                yield f"{field}[{number}]: without a key the operator must be Exists"
+            yield from _toleration_problems(each, f"{field}[{number}]")
+
+
+def _toleration_problems(toleration: Toleration, path: str) -> Iterator[str]:
+    """Yield the problems for which the API would refuse a pod with this toleration."""
+    exists = toleration.operator == "Exists"
+    if toleration.key:
+        yield from key_problems(toleration.key, f"{path}.key")
+    elif not exists:
+        yield f"{path}: without a key the operator must be Exists"
+    if exists and toleration.value:
+        yield f"{path}.value: with operator Exists the value must be empty"
+    yield from value_problems(toleration.value, f"{path}.value")
+    if toleration.toleration_seconds is not None and toleration.effect != "NoExecute":
+        yield f"{path}.tolerationSeconds: tolerationSeconds requires effect NoExecute"
 
 
 def _name_problems(spec: Spec) -> Iterator[str]:
@@ -165,6 +179,11 @@ def _amount_problems(spec: Spec) -> Iterator[str]:
                     f"resources.{field}.{name}: a registry can have at most 16 CPUs, 64Gi of memory and 64Gi of "
                     "ephemeral-storage, and no other resources"
                 )
+    for name, limit in spec.resources.limits.items():
+        request = spec.resources.requests.get(name, 0)
+        are_amounts = all(_is_amount(str(each), _AMOUNT) for each in (request, limit))
+        if are_amounts and quantity(request) > quantity(limit):
+            yield f"resources.requests.{name}: {request!r} is greater than the limit {limit!r}"
 
 
 def _is_amount(text: str, form: re.Pattern[str]) -> bool:

@@ -11,10 +11,10 @@ from msgspec import Struct
 
 from jobs.core.sync_copies.keys import ALL_KEYS, KeySelection
 from jobs.core.sync_copies.kinds import KINDS, LABELS
-from jobs.core.sync_copies.selectors import LabelSelector, key_problems, selector_problems, value_problems
+from jobs.core.sync_copies.selectors import LabelSelector, selector_problems
 from jobs.kit.values import stamps
 from jobs.kit.values.conditions import Condition
-from jobs.kit.values.names import is_name
+from jobs.kit.values.names import is_name, key_problems, value_problems
 from jobs.kit.values.reads import Head, Invalid, parse
 
 RuleType = Literal[

@@ -9,11 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct, field
 
-from jobs.kit.values.names import is_name
+from jobs.kit.values.names import key_problems, value_problems
 from jobs.kit.values.text import listed
 
-# https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set
-_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _WILDCARD = re.compile(r"[*?]")
 _WITH_VALUES = ("In", "NotIn")
 _MOST_VALUES = 3  # of an expression in a message
@@ -100,20 +98,6 @@ def selector_problems(selector: LabelSelector, path: str) -> Iterator[str]:
             yield f"{where}.values: In and NotIn need values, Exists and DoesNotExist take none"
         for value in expression.values:
             yield from value_problems(value, f"{where}.values")
-
-
-def key_problems(key: str, path: str) -> Iterator[str]:
-    """Yield the problems of a label or annotation key."""
-    prefix, slash, name = key.rpartition("/")
-    if not _NAME.fullmatch(name) or (slash and not is_name(prefix)):
-        yield f"{path}: {key!r} is not a valid key; use at most 63 of A-Z a-z 0-9 - _ . after an optional PREFIX/"
-
-
-def value_problems(value: str, path: str) -> Iterator[str]:
-    """Yield the problems of a label's value."""
-    if value and not _NAME.fullmatch(value):
-        remedy = "use at most 63 of A-Z a-z 0-9 - _ . and begin and end with a letter or digit"
-        yield f"{path}: {value!r} is not a valid label value; {remedy}"
 
 
 def is_glob(pattern: str) -> bool:
