@@ -208,12 +208,13 @@ def test_an_event_explains_why_a_cronjob_creates_no_jobs_until_its_next_run(api:
     for minute, reason in ((10, "FailedCreate"), (20, "UnexpectedJob")):
         event(api, minute, reason, f"the message of {reason}")
 
-    def problems(last: str) -> list[str]:
-        api.patch_status(cronjob, {"lastScheduleTime": last})
+    def problems(last: str, success: str = "2000-01-01T00:00:00Z") -> list[str]:
+        api.patch_status(cronjob, {"lastScheduleTime": last, "lastSuccessfulTime": success})
         return [each["reason"] for each in document(api)["problems"] if each["code"] == "job-late"]
 
     assert problems("2100-01-01T00:00:00Z") == ["no run starts: the message of FailedCreate"]
     assert problems("2100-01-01T00:11:00Z") == []
+    assert problems("2100-01-01T00:00:00Z", success="2100-01-01T00:11:00Z") == [], "a run by hand succeeded"
 
 
 @pytest.mark.parametrize("api", ["sandbox"], indirect=True)

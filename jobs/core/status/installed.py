@@ -298,11 +298,14 @@ def warning(read: EventObject) -> tuple[str, str, str]:
 def no_run(cronjobs: Mapping[str, CronJob], read: EventObject) -> tuple[str, str, str] | None:
     """Return the same of an Event that one of these CronJobs cannot create Jobs.
 
-    None if it has another reason, or is about a schedule or time zone that was changed since.
+    None if it has another reason, is from before the last run, or about a schedule or time zone that was changed since.
     """
-    cronjob, quoted = cronjobs.get(read.involved_object.name), _NO_RUNS.get(read.reason)
-    is_current = cronjob and quoted is not None and quoted.format(cronjob) in read.message
-    return warning(read) if is_current else None
+    cronjob, found = cronjobs.get(read.involved_object.name), warning(read)
+    if cronjob is None or read.reason not in _NO_RUNS:
+        return None
+    if quoted := _NO_RUNS[read.reason].format(cronjob):
+        return found if quoted in read.message else None
+    return found if found[0] > max(cronjob.last_schedule, cronjob.last_success) else None
 
 
 def parse_time(text: str) -> datetime | None:

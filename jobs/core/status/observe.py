@@ -30,6 +30,7 @@ from jobs.core.status.installed import (
     warning,
 )
 from jobs.core.status.problems import missing_right, right_in
+from jobs.core.status.runs import DEADLINE
 from jobs.kit.api.answers import error_of
 from jobs.kit.api.cluster import Cluster, complete
 from jobs.kit.api.custom_resources import from_cluster, not_installed
@@ -91,20 +92,18 @@ class Reads:
         return [each for each in found if is_of_installation(each)]
 
     def with_warnings(self, cronjobs: Sequence[CronJob], namespace: str) -> list[CronJob]:
-        """Return the CronJobs; those of `namespace` have the last warning since their last run."""
+        """Return the CronJobs; those of `namespace` have the last warning why no run starts."""
         fields = "involvedObject.kind=CronJob,type=Warning"
         own = {each.name: each for each in cronjobs if each.namespace == namespace}
         events = self.attempt(lambda: self._list(EVENTS, EventObject, partial(no_run, own), namespace, "", fields))
-        last = {name: (time, message) for time, name, message in sorted(each for each in events if each)}
-        return [
-            replace(each, warning=last[each.name][1])
-            if each.namespace == namespace and last.get(each.name, ("", ""))[0] > each.last_schedule
-            else each
-            for each in cronjobs
-        ]
+        last = {name: message for _, name, message in sorted(each for each in events if each)}
+        return [replace(each, warning=last.get(each.name, "")) if each in own.values() else each for each in cronjobs]
 
     def runs(self, namespace: str) -> tuple[list[RunJob], list[JobPod], dict[str, str]]:
-        """Return Jobs, their pods, and by name the last warning about a Job without a pod, or a pod that is pending."""
+        """Return Jobs, their pods, and by name the last warning about a Job without a pod, or a pod that did not start.
+
+        Kubernetes deletes the pods of a Job at its deadline.
+        """
         jobs = self.attempt(lambda: self._list(JOBS, JobObject, run_job, namespace))
         pods = self.attempt(lambda: self._list(PODS, PodObject, job_pod, namespace))
         active = {each.name for each in jobs if each.outcome == "running"}
@@ -112,7 +111,8 @@ class Reads:
         warnings: dict[str, str] = {}
         if active - with_pod:
             warnings.update(self._warnings(namespace, "involvedObject.kind=Job,reason=FailedCreate"))
-        if any(each.is_pending and not each.waiting and each.job in active for each in pods):
+        is_lost = {each.name for each in jobs if each.reason == DEADLINE} - {each.job for each in pods}
+        if is_lost or any(each.is_pending and not each.waiting and each.job in active for each in pods):
             warnings.update(self._warnings(namespace, "involvedObject.kind=Pod,type=Warning"))
         return jobs, self._with_taints(pods), warnings
 

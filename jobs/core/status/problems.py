@@ -32,6 +32,7 @@ _MISTAKES = (
     "nothing-selected",
 )  # of rules: they block deletions
 _MISSING_SOURCE = "missing-source"  # the only deferral that ends neither by itself nor by a user who caused it
+_FINALIZERS = "find the owner of its finalizers"
 _TODO: Mapping[str, Mapping[str, str]] = {
     "sync-copies": {
         "conflict": "rename or delete the object, exclude its namespace, or set conflict: Adopt in the rule",
@@ -40,7 +41,7 @@ _TODO: Mapping[str, Mapping[str, str]] = {
         "source-changed": "delete the copy if the new source is right; else create the old one again",
         "refused": "correct the source, spec.keys of the rule, or the rights of the job, as the message describes",
         "reserved-name": "rename the source, set another targetName, or change what the rule selects",
-        "opted-out": "see metadata.finalizers of the object",
+        "opted-out": _FINALIZERS,
         "source-namespace-missing": "correct spec.namespaces of the rule, or delete the rule",
         "source-namespace-recreated": "create the sources again, or run once with --max-deletes",
         "large-writes": "copy smaller objects, or to fewer namespaces",
@@ -53,7 +54,8 @@ _TODO: Mapping[str, Mapping[str, str]] = {
         "collision": "set spec.configMapName of one of the ExchangeRates",
         "jump": "compare it elsewhere; raise spec.maxChange only if it is right",
         "too-many": "delete some ExchangeRates, or create them in another namespace",
-        "unavailable": "wait for the next run, or name another provider in spec.provider",
+        "unavailable": "wait for the next run; or correct the URL of the provider in the settings of the job, or name "
+        "another provider in spec.provider",
         "providers-differ": "compare the rates in the message; spec.provider selects one",
     },
     "roll-workloads": {
@@ -76,8 +78,8 @@ _TODO: Mapping[str, Mapping[str, str]] = {
     },
 }
 _TODO_OF_ALL = {
-    "orphan": "see metadata.finalizers of the object",
-    "terminating": "see metadata.finalizers of the object",
+    "orphan": _FINALIZERS,
+    "terminating": _FINALIZERS,
     "invalid": "correct the field that the message names",
     "quota-exceeded": "raise the quota (kubectl describe quota), or delete something there",
     "denied": "follow the message of the policy, or exempt the account of the job",
@@ -205,7 +207,11 @@ def _brake_todo(job: str, namespace: str, brake: Brake, first: str) -> str:
 
 def todo(job: str, code: str, key: ObjectKey | None) -> str:
     """Return what to do about a code; a command that explains the object if there is no other remedy."""
-    if found := _TODO.get(job, {}).get(code) or _TODO_OF_ALL.get(code):
+    found = _TODO.get(job, {}).get(code) or _TODO_OF_ALL.get(code)
+    if found == _FINALIZERS and key:
+        show = ["-n", key.namespace, "-o", "jsonpath={.metadata.finalizers}"]
+        return f"{found}: {shlex.join(['kubectl', 'get', key.kind.lower(), key.name, *show])}"
+    if found:
         return found
     if key and key.namespace:
         return shlex.join(["kubectl", "describe", key.kind.lower(), key.name, "-n", key.namespace])
@@ -341,7 +347,8 @@ def of_long_runs(name: str, namespace: str, fields: Mapping[str, Any], now: str)
             )
             found.append(problem(name, "warning", "job-slow", key, reason, todo))
         elif each["reason"] == DEADLINE and fields["state"] != "failing" and _age(each, now) < _DEADLINE_SECONDS:
-            reason = f"run {each['name']} was ended by its deadline after {span(seconds)}, before it was done"
+            cause = "" if each["pod"] else f": {last_lines(each['message'])}"
+            reason = f"run {each['name']} was ended by its deadline after {span(seconds)}, before it was done{cause}"
             found.append(problem(name, "warning", "job-failing", key, reason, _failing_todo(each, namespace)))
     return found
 

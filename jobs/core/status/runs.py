@@ -84,7 +84,7 @@ def _run(
     elif ended:
         exit_code, reason, message = ended.exit_code, ended.reason, ended.message
     if job.outcome == "failed" and (not message or job.reason == DEADLINE):
-        reason, message = reason or job.reason, message or job.message or job.reason
+        reason, message = reason or job.reason, message or _unstarted(job, pods, warnings) or job.message or job.reason
     is_between = exit_code is not None and pods[-1].has_ended
     retries = job.outcome == "running" and is_between and _is_older(job.start, _RETRYING, now)
     # Half of the deadline at least: the last run may have had nothing to do.
@@ -118,6 +118,12 @@ def _blocked(job: RunJob, pods: Sequence[JobPod], warnings: Mapping[str, str], n
         usual = unseen if pod.is_unscheduled else "it is pending for more than two minutes"
         why = warnings.get(pod.name, "") or usual
     return f"pod {pod.name} does not start: {why[:_LONGEST_CAUSE]}" if why else ""
+
+
+def _unstarted(job: RunJob, pods: Sequence[JobPod], warnings: Mapping[str, str]) -> str:
+    """Return the last warning about a pod of a run that has none any more; empty if there is none."""
+    found = [each for each in warnings if each.startswith(f"{job.name}-")]
+    return f"pod {found[-1]}: {warnings[found[-1]]}" if found and not pods else ""
 
 
 def _earlier(ended: JobPod | None) -> str:
