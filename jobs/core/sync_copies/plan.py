@@ -51,7 +51,7 @@ def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
     needs: list[Need] = []
     unchanged_count = 0
     equal: Place | None = None  # the last place with a copy that is as desired
-    desired_by_subject = dict.fromkeys((rule.name for rule in observed.rules), 0)
+    desired_by_subject = dict.fromkeys(sorted(rule.name for rule in observed.rules), 0)
     desired_by_kind: Counter[str] = Counter()
     # With --max-deletes, a person confirms that copies move.
     for place in places(observed, selected, targets, shadowed if settings.max_deletes is None else {}):
