@@ -456,7 +456,7 @@ CHANGES: Mapping[str, tuple[Object, str, str]] = {
     "paused": (
         {"paused": True},
         "rollout-stuck",
-        "1 of 2 pods are new; the workload is paused; run kubectl rollout resume deployment/web -n ",
+        "; the workload is paused; run kubectl rollout resume deployment/web -n ",
     ),
 }
 
@@ -477,6 +477,20 @@ def test_a_roll_is_reported_until_it_is_complete_although_another_field_changed(
 
     assert (ran.exit_code, ran.summary) == (0, {code: 1})
     assert state in reason(ran, code)
+
+
+@pytest.mark.parametrize("api", ["sandbox"], indirect=True)  # the real one runs controllers
+@pytest.mark.parametrize("spec", [{"replicas": 3}, {"paused": True}], ids=["scaled", "paused"])
+def test_a_change_that_no_controller_has_observed_is_no_incomplete_roll(api: Api, roll: Run, spec: Object) -> None:
+    """An autoscaler scales a workload whose last roll is complete."""
+    _, source, made = web_with_baseline(api, roll)
+    changed(api, source)
+    assert roll().summary == {"restarted": 1}
+    settle(api, made)
+
+    api.patch(made, {"spec": spec})
+
+    assert roll().summary == {"unchanged": 1}
 
 
 @pytest.mark.parametrize("api", ["sandbox"], indirect=True)  # without nodes a DaemonSet has no rollout

@@ -93,13 +93,13 @@ def test_a_run_that_takes_long_and_one_that_its_deadline_ended(api: Api, monkeyp
     why = "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector."
     api.create({**event, "involvedObject": about, "type": "Warning", "reason": "FailedScheduling", "message": why})
     _, (problem,) = shown(api, namespace)
-    assert problem["reason"] == f"the last run failed (DeadlineExceeded): pod ended-x7k2p: {why}"
+    assert problem["reason"] == f"the last run failed (DeadlineExceeded): the last warning about pod ended-x7k2p: {why}"
     api.patch(made, {"spec": {"jobTemplate": {"spec": {"activeDeadlineSeconds": 300}}}})
     kubectl(api, "create", "job", "next", "--from=cronjob/sync-copies", "-n", namespace)
     end(api, pod_of(api, namespace, "next"), 0, "")
     wait_for(lambda: shown(api, namespace)[0]["state"] == "ok", "the next Job to succeed")
     _, (problem,) = shown(api, namespace)
-    assert problem["reason"].endswith(f"before it was done: pod ended-x7k2p: {why}")
+    assert problem["reason"].endswith(f"the last warning about pod ended-x7k2p: {why}")
 
 
 def test_a_cronjob_that_is_never_due_or_whose_jobs_are_refused_has_the_reason(api: Api) -> None:

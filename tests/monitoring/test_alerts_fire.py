@@ -107,7 +107,7 @@ class World:
             "RateNotReady": ({"rate": f"{self.team}/xts"}, "Unavailable"),
             "RateTooOld": ({"rate": f"{self.team}/usd"}, str(ago(6))),
             "RollsDeferred": ({"reason": "missing-source"}, "configmap/app does not exist; create it"),
-            "RollsIncomplete": ({"reason": "rollout-incomplete"}, "pods are not available"),
+            "RollsIncomplete": ({"reason": "rollout-incomplete"}, "old pods that still exist: 1"),
         }
 
     def damage(self) -> None:

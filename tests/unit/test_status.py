@@ -349,7 +349,7 @@ def test_a_run_that_its_deadline_ended_is_shown_for_an_hour_after_a_later_succes
     found = the_problem(after(minutes=59))
 
     assert (found["severity"], found["code"], job(after(minutes=59))["state"]) == ("warning", "job-failing", "ok")
-    assert found["reason"] == "run sync-copies-2 was ended by its deadline after 1 h, before it was done: too long"
+    assert found["reason"] == "run sync-copies-2 was ended by its deadline after 1 h: too long"
     assert "activeDeadlineSeconds" in found["todo"]
     assert problems(after(minutes=61)) == []
 
@@ -738,7 +738,7 @@ def test_what_to_do_is_known_for_each_code_that_needs_a_person(name: str) -> Non
 
 
 def test_what_to_do_about_an_object_with_finalizers_is_a_command_that_prints_them() -> None:
-    command = "kubectl get configmap ca -n team-a -o 'jsonpath={.metadata.finalizers}'"
+    command = "kubectl get configmap ca -o 'jsonpath={.metadata.finalizers}' -n team-a"
 
     for code in ("orphan", "terminating", "opted-out"):
         found = todo("sync-copies", code, ObjectKey("ConfigMap", "ca", "team-a"))

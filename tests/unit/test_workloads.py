@@ -36,6 +36,7 @@ COMPLETE = {"conditions": [{"type": "Progressing", "reason": "NewReplicaSetAvail
 SETTINGS = ("ConfigMap", "settings", "shop")
 THREE: Object = {"replicas": 3}
 DONE: Object = {"replicas": 3, "updatedReplicas": 3, "availableReplicas": 3}
+ON_DELETE: Object = {"updateStrategy": {"type": "OnDelete"}}
 PARTITION: Object = {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 2}}}
 SCHEDULED: Object = {"desiredNumberScheduled": 3, "updatedNumberScheduled": 3}
 REVISIONS: Object = {"currentRevision": "1", "updateRevision": "2"}
@@ -64,6 +65,10 @@ OF_THREE = {**CURRENT, "replicas": 3, **REVISIONS}
             {**OF_THREE, "updatedReplicas": 1, "availableReplicas": 2},
             "not all pods are ready",
         ),
+        ("StatefulSet", {**THREE, **PARTITION}, {**CURRENT, **DONE, "availableReplicas": 2}, ""),
+        ("StatefulSet", {**THREE, **ON_DELETE}, {**OF_THREE, "updatedReplicas": 3}, ""),
+        ("StatefulSet", {**THREE, **ON_DELETE}, {**OF_THREE, "updatedReplicas": 2}, "2 of 3 pods are new"),
+        ("StatefulSet", {"replicas": 0}, {**CURRENT, **REVISIONS}, ""),
         ("StatefulSet", {**THREE, **PARTITION}, OF_THREE, "0 of 1 pods are new"),
         ("StatefulSet", {"replicas": 2, **PARTITION}, {**CURRENT, **REVISIONS, "replicas": 2}, ""),
         ("StatefulSet", THREE, {**OF_THREE, "replicas": 2}, "0 of 3 pods are new, 2 of 3 pods exist"),
@@ -76,7 +81,6 @@ def test_progress_is_as_kubectl_reports_it(kind: str, spec: Object, status: Obje
     assert read(kind, status, **spec).progress == progress
 
 
-ON_DELETE = {"updateStrategy": {"type": "OnDelete"}}
 NOT_OBSERVED = "has not observed the latest change yet; see kubectl rollout status deployment/web -n shop"
 REMOVE = "the update strategy is OnDelete; delete the pods of the workload, then run kubectl annotate"
 

@@ -32,8 +32,9 @@ class Baseline(Struct, frozen=True, rename="camel", omit_defaults=True):
     """Fingerprints by reference, the uid of the workload, and the time of its last roll by this job.
 
     `key` is the id of the key for fingerprints of Secrets; empty if the workload uses no Secrets. `early` is the number
-    of consecutive rolls, up to the last one, that replaced a stuck rollout. `template` is the digest of the pod
-    template that the last roll made: a workload that has it runs, or starts, the pods of that roll.
+    of consecutive rolls, up to the last one, that replaced a stuck rollout. The last roll made the
+    pod template with the digest `template` and the `generation`: a workload with that template runs, or starts, its
+    pods.
     """
 
     version: int
@@ -43,6 +44,7 @@ class Baseline(Struct, frozen=True, rename="camel", omit_defaults=True):
     rolled_at: Annotated[datetime, Meta(tz=True)] | None = None
     early: Annotated[int, Meta(ge=0)] = 0
     template: str = ""
+    generation: int = 0
 
     def encode(self) -> str:
         """Return the value of the annotation; equal baselines have equal values."""
@@ -60,11 +62,12 @@ def create(
     rolled_at: datetime | None = None,
     early: int = 0,
     template: str = "",
+    generation: int = 0,
 ) -> Baseline:
     """Return a baseline of the current version; `rolled_at` is truncated to seconds."""
     version = _KEYED_VERSION if key else _VERSION
     whole = rolled_at.replace(microsecond=0) if rolled_at else None
-    return Baseline(version, uid, sources, key, whole, early, template)
+    return Baseline(version, uid, sources, key, whole, early, template, generation)
 
 
 def parse(text: str, uid: str) -> Baseline | None:

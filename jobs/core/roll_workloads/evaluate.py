@@ -71,7 +71,7 @@ def _compare(
     actual = {each.used: fingerprint(each, source) for each, source in readable.items()}
     before = baseline.parse(workload.baseline, workload.uid)
     if before is None or before.key != key_id or before.sources.keys() != actual.keys():
-        last = (before.rolled_at, before.early, before.template) if before else ()
+        last = (before.rolled_at, before.early, before.template, before.generation) if before else ()
         return _baseline_recorded(workload, before, baseline.create(workload.uid, actual, key_id, *last))
     changed = [each for each in readable if each.used in before.changed(actual)]
     if not changed:
@@ -84,7 +84,7 @@ def _compare(
     if workload.is_stuck:
         what = f"{what}, and pods are not available{_in_brackets(_delete_pod_remedy(workload))}"
     early = before.early + 1 if workload.is_stuck else 0
-    after = baseline.create(workload.uid, actual, key_id, now, early, workload.template)
+    after = baseline.create(workload.uid, actual, key_id, now, early, workload.template, workload.generation + 1)
     return _roll(workload, what, before, after)
 
 
@@ -92,14 +92,17 @@ def _rollout(workload: Workload, before: Baseline, settings: Settings, now: date
     """Return the finding that the last roll is not complete, or None. The rollouts of others are theirs to watch.
 
     A rollout is of the last roll if nobody changed the pod template since. Of the others, only what waiting does not
-    end is reported, and nothing that somebody chose, such as a pause.
+    end is reported, and nothing that somebody chose, such as a pause. While the controller has not observed a later
+    change, such as one by an autoscaler, the last roll may be complete.
     """
     if before.rolled_at is None or not workload.incomplete:
         return None
     is_chosen = workload.deferral and workload.deferral.code is not DeferralCode.ROLLOUT_IN_PROGRESS
     remedy = workload.deferral.reason if workload.deferral and is_chosen else _stuck_pod_remedy(workload)
     is_stuck = workload.has_failed or bool(remedy)
-    if workload.template != before.template and (is_chosen or not is_stuck):
+    is_known = workload.is_observed or workload.generation == before.generation
+    is_of_last_roll = workload.template == before.template and is_known
+    if not is_of_last_roll and (is_chosen or not is_stuck):
         return None
     code = ROLLOUT_STUCK if is_stuck else ROLLOUT_INCOMPLETE
     is_recent = _is_within(settings.settle, now - before.rolled_at)

@@ -32,8 +32,9 @@ KINDS = (DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS)
 class Workload(Struct, frozen=True):
     """A workload that opted in. `roll_id` is the annotation of its pod template, `template` the digest of the rest.
 
-    `deferral` is why it cannot be rolled now, or None. `incomplete` is the state of a rollout that is not complete, or
-    empty; `progress` is the same, but empty if its deadline is over. `has_failed`: the controller reports a failure.
+    `is_observed`: its controller has observed this `generation`. `deferral` is why it cannot be rolled now, or None.
+    `incomplete` is the state of a rollout that is not complete, or empty; `progress` is the same, but
+    empty if its deadline is over. `has_failed`: the controller reports a failure.
     `is_stuck`: the rollout may never complete, or no pod is available. `stuck_pod` is the pod of a StatefulSet that its
     controller does not replace after a change of the template; `is_outdated`: pods have a template between the current
     and the newest. `newest_revision` is that of the newest template, or empty if no pod has it.
@@ -42,6 +43,8 @@ class Workload(Struct, frozen=True):
     key: ObjectKey
     uid: str
     resource_version: str
+    generation: int
+    is_observed: bool
     baseline: str
     roll_id: str
     template: str
@@ -174,6 +177,8 @@ def _reduced(key: ObjectKey, document: Document) -> Workload:
         key,
         metadata.uid,
         metadata.resource_version,
+        metadata.generation,
+        _is_observed(document),
         before if len(before) <= _MOST_BASELINE_BYTES else "",
         annotations.get(ROLL_ID, "")[:_LONGEST_ROLL_ID],
         _digest(document.spec.template),
@@ -226,15 +231,15 @@ def _deferral(key: ObjectKey, document: Document) -> Deferral | None:
 
 
 def _deployment(spec: _Spec, status: _Status) -> str:
-    complete, desired = _progressing(status) == "NewReplicaSetAvailable", _replicas(spec)
+    complete, desired = spec.paused or _progressing(status) == "NewReplicaSetAvailable", _replicas(spec)
     if status.updated_replicas < desired and not complete:
         return f"{status.updated_replicas} of {desired} pods are new"
-    if old := status.replicas - status.updated_replicas:
+    if (old := status.replicas - status.updated_replicas) > 0:
         unavailable = (
             f"; pods that are not available: {status.unavailable_replicas}" if status.unavailable_replicas else ""
         )
         return f"old pods that still exist: {old}{unavailable}"
-    if status.available_replicas < status.updated_replicas and not (complete or spec.paused):
+    if status.available_replicas < status.updated_replicas and not complete:
         return f"{status.available_replicas} of {status.updated_replicas} new pods are available"
     return ""
 
@@ -257,16 +262,15 @@ def _progressing(status: _Status) -> str:
 def _stateful_set(spec: _Spec, status: _Status) -> str:
     """With a partition, no status tells whether a pod became unavailable after the rollout."""
     replicas, desired = _replicas(spec), _replicas(spec) - _partition(spec)
-    if _partition(spec):
-        is_complete = desired <= 0 or (status.updated_replicas >= desired and status.available_replicas >= replicas)
-    else:
-        is_complete = status.update_revision == status.current_revision
-    if is_complete:
+    if status.update_revision == status.current_revision or desired <= 0:
         return ""
     if status.updated_replicas < desired:
         missing = f", {status.replicas} of {replicas} pods exist" if status.replicas < replicas else ""
         return f"{status.updated_replicas} of {desired} pods are new{missing}"
-    return "not all pods are ready"
+    is_complete = spec.update_strategy.type == "OnDelete" or (
+        _partition(spec) and status.available_replicas >= replicas
+    )
+    return "" if is_complete else "not all pods are ready"
 
 
 def _replicas(spec: _Spec) -> int:

@@ -71,7 +71,7 @@ class CronJobObject(Struct):
 class CronJob(Struct, frozen=True):
     """A CronJob of kube-chores. Times are RFC 3339 texts; empty: not yet.
 
-    `warning` is why its controller created no Job since the last one, or empty.
+    `warning` is why its controller creates no Job, or empty.
     """
 
     name: str

@@ -111,8 +111,8 @@ class Reads:
         warnings: dict[str, str] = {}
         if active - with_pod:
             warnings.update(self._warnings(namespace, "involvedObject.kind=Job,reason=FailedCreate"))
-        is_lost = {each.name for each in jobs if each.reason == DEADLINE} - {each.job for each in pods}
-        if is_lost or any(each.is_pending and not each.waiting and each.job in active for each in pods):
+        lost = {each.name for each in jobs if each.reason == DEADLINE} - {each.job for each in pods}
+        if lost or any(each.is_pending and not each.waiting and each.job in active for each in pods):
             warnings.update(self._warnings(namespace, "involvedObject.kind=Pod,type=Warning"))
         return jobs, self._with_taints(pods), warnings
 

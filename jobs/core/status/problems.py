@@ -209,8 +209,8 @@ def todo(job: str, code: str, key: ObjectKey | None) -> str:
     """Return what to do about a code; a command that explains the object if there is no other remedy."""
     found = _TODO.get(job, {}).get(code) or _TODO_OF_ALL.get(code)
     if found == _FINALIZERS and key:
-        show = ["-n", key.namespace, "-o", "jsonpath={.metadata.finalizers}"]
-        return f"{found}: {shlex.join(['kubectl', 'get', key.kind.lower(), key.name, *show])}"
+        show = ["kubectl", "get", key.kind.lower(), key.name, "-o", "jsonpath={.metadata.finalizers}"]
+        return f"{found}: {shlex.join(show + (['-n', key.namespace] if key.namespace else []))}"
     if found:
         return found
     if key and key.namespace:
@@ -347,8 +347,8 @@ def of_long_runs(name: str, namespace: str, fields: Mapping[str, Any], now: str)
             )
             found.append(problem(name, "warning", "job-slow", key, reason, todo))
         elif each["reason"] == DEADLINE and fields["state"] != "failing" and _age(each, now) < _DEADLINE_SECONDS:
-            cause = "" if each["pod"] else f": {last_lines(each['message'])}"
-            reason = f"run {each['name']} was ended by its deadline after {span(seconds)}, before it was done{cause}"
+            why = last_lines(each["message"])
+            reason = f"run {each['name']} was ended by its deadline after {span(seconds)}: {why or 'no message'}"
             found.append(problem(name, "warning", "job-failing", key, reason, _failing_todo(each, namespace)))
     return found
 

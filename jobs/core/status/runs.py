@@ -122,8 +122,8 @@ def _blocked(job: RunJob, pods: Sequence[JobPod], warnings: Mapping[str, str], n
 
 def _unstarted(job: RunJob, pods: Sequence[JobPod], warnings: Mapping[str, str]) -> str:
     """Return the last warning about a pod of a run that has none any more; empty if there is none."""
-    found = [each for each in warnings if each.startswith(f"{job.name}-")]
-    return f"pod {found[-1]}: {warnings[found[-1]]}" if found and not pods else ""
+    found = [each for each in warnings if each.rpartition("-")[0] == job.name]
+    return f"the last warning about pod {found[-1]}: {warnings[found[-1]]}" if found and not pods else ""
 
 
 def _earlier(ended: JobPod | None) -> str:

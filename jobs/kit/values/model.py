@@ -251,7 +251,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class DesiredCounts:
-    """How many objects custom resources request, by kind and by custom resource."""
+    """How many objects custom resources request, by kind and by custom resource: also 0, if it exists."""
 
     by_kind: Mapping[str, int] = field(default_factory=dict)
     by_subject: Mapping[str, int] = field(default_factory=dict)

@@ -59,7 +59,8 @@ def _image_in_use(mirror: Mirror, observed: Observed) -> str:
     for key in (node, node._replace(namespace=mirror.namespace), mirror.stateful_set.key):
         if actual := observed.managed(key):
             containers = actual["spec"]["template"]["spec"]["containers"]
-            return next((each.get("image", "") for each in containers if each["name"] in ("node", "cache")), "")
+            if found := next((each.get("image") for each in containers if each["name"] in ("node", "cache")), None):
+                return str(found)
     return ""
 
 
