@@ -43,10 +43,11 @@ class Kubectl:
 
 
 def install(kubectl: Kubectl) -> None:
-    """Install the shipped manifests with the README's commands, and suspend all CronJobs."""
+    """Install the shipped manifests with the README's commands, suspend all CronJobs, and end the runs that began."""
     kubectl.from_docs("kubectl apply -k cronjobs")
     kubectl.from_docs("kubectl apply -k cronjobs/mirror-repair")
     suspend(kubectl, *CRON_JOBS)
+    kubectl("delete jobs --all -n kube-chores --cascade=foreground --timeout=60s")
 
 
 def kustomization_with_copies(folder: Path) -> Path:

@@ -81,7 +81,7 @@ def test_a_success_without_its_metrics_has_the_reason_in_the_status_of_its_pod(a
 
     assert jobs.end("unmeasured") == "Complete"
     run = run_in_status(api, "unmeasured")
-    assert (run["outcome"], run["message"].partition(":")[0]) == ("succeeded", "metrics are not pushed to http")
+    assert (run["outcome"], run["message"].partition(": ")[0]) == ("succeeded", "metrics-not-sent")
 
 
 def run_in_status(api: Api, job: str) -> Object:
