@@ -449,6 +449,18 @@ def test_a_roll_that_does_not_complete_is_reported(api: Api, roll: Run, full: bo
     assert (event["type"], event["involvedObject"]["name"], state in event["message"]) == ("Warning", "web", True)
 
 
+def with_available_pods(api: Api, roll: Run, replicas: int) -> tuple[str, Object, Object]:
+    """Return a namespace, a ConfigMap, and a StatefulSet whose pods are available; the embedded cluster has no pods."""
+    space, source, made = web_with_baseline(api, roll, kind="StatefulSet")
+    api.patch(made, {"spec": {"replicas": replicas}})
+    settle(api, made)
+    for number in range(replicas):
+        start(api, space, f"web-{number}")
+    if api.kind == "real":
+        wait_for(lambda: api.read(made)["status"].get("availableReplicas") == replicas, "available pods")
+    return space, source, made
+
+
 # What changes the spec of a workload without a change of its pods, and what the report then says.
 CHANGES: Mapping[str, tuple[Object, str, str]] = {
     "scaled": ({"replicas": 3}, "rollout-incomplete", "of 3 pods are new"),
@@ -506,13 +518,7 @@ def test_a_roll_of_a_daemon_set_is_reported_although_another_field_changed(api: 
 
 def test_a_pod_of_a_stateful_set_that_cannot_be_created_is_not_a_pod_to_delete(api: Api, roll: Run) -> None:
     """The roll deletes the last pod, and a quota does not allow the new one."""
-    space, source, made = web_with_baseline(api, roll, kind="StatefulSet")
-    api.patch(made, {"spec": {"replicas": 2}})
-    settle(api, made)
-    for number in range(2):
-        start(api, space, f"web-{number}")
-    if api.kind == "real":
-        wait_for(lambda: api.read(made)["status"].get("availableReplicas") == 2, "two available pods")
+    space, source, made = with_available_pods(api, roll, 2)
     hard = {"spec": {"hard": {"pods": "1"}}}
     quota = api.create({**QUOTA, **hard, "metadata": {"name": "small", "namespace": space}})
     wait_for(lambda: api.kind == "sandbox" or api.read(quota).get("status"), "the quota to be observed")
@@ -587,11 +593,7 @@ def start(api: Api, space: str, name: str) -> None:
 
 def test_a_pod_that_may_be_of_the_newest_template_is_not_named(api: Api, roll: Run) -> None:
     """The second to last pod of a bad roll does not start; it is deleted and starts with the fix."""
-    space, source, made = web_with_baseline(api, roll, kind="StatefulSet")
-    api.patch(made, {"spec": {"replicas": 3}})
-    settle(api, made)
-    for number in range(3):
-        start(api, space, f"web-{number}")
+    space, source, made = with_available_pods(api, roll, 3)
     if api.kind == "real":
         pods(api, made, (3, 3, 3))
     changed(api, source, a="bad")

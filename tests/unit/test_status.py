@@ -341,6 +341,19 @@ def test_a_run_that_is_stuck_comes_before_those_that_failed_without_a_pod() -> N
     assert ended["todo"].endswith("see kubectl get events -n kube-chores --field-selector type=Warning")
 
 
+def test_the_warning_about_a_pod_is_of_the_run_whose_pods_the_deadline_deleted() -> None:
+    deadline = run("sync-copies", 2, ago(minutes=8), ago(minutes=6), "failed", "DeadlineExceeded", "too long")
+    warnings = {"sync-copies-2-x7k2p": "no node", "sync-copies-2-more-x7k2p": "of another Job", "other-x7k2p": "no"}
+
+    def reason(*pods: JobPod) -> str:
+        ended = synced(deadline, last=ago(minutes=8), success=ago(minutes=9), pods=pods, warnings=warnings)
+        return str(the_problem(ended)["reason"])
+
+    last = "the last run failed (DeadlineExceeded)"
+    assert reason() == f"{last}: the last warning about pod sync-copies-2-x7k2p: no node"
+    assert reason(pod("sync-copies-2")) == f"{last}: too long"
+
+
 def test_a_run_that_its_deadline_ended_is_shown_for_an_hour_after_a_later_success() -> None:
     def after(**end: float) -> Observed:
         stopped = run("sync-copies", 2, ago(hours=2), ago(**end), "failed", "DeadlineExceeded", "too long")
@@ -743,6 +756,7 @@ def test_what_to_do_about_an_object_with_finalizers_is_a_command_that_prints_the
     for code in ("orphan", "terminating", "opted-out"):
         found = todo("sync-copies", code, ObjectKey("ConfigMap", "ca", "team-a"))
         assert found == f"find the owner of its finalizers: {command}"
+    assert todo("sync-copies", "terminating", ObjectKey("Namespace", "team-a")).endswith("finalizers}'")
 
 
 def test_many_problems_of_one_tenant_hide_no_other_problem() -> None:

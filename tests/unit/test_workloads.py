@@ -49,7 +49,14 @@ OF_THREE = {**CURRENT, "replicas": 3, **REVISIONS}
         ("Deployment", THREE, {**CURRENT, **DONE}, ""),
         ("Deployment", THREE, {**CURRENT, **DONE, "updatedReplicas": 1}, "1 of 3 pods are new"),
         ("Deployment", THREE, {**CURRENT, **DONE, "replicas": 4}, "old pods that still exist: 1"),
+        (
+            "Deployment",
+            THREE,
+            {**CURRENT, **DONE, "updatedReplicas": 4},
+            "3 of 4 new pods are available",
+        ),  # an odd status
         ("Deployment", THREE, {**CURRENT, **DONE, "availableReplicas": 2}, "2 of 3 new pods are available"),
+        ("Deployment", {**THREE, "paused": True}, {**CURRENT, **DONE, "availableReplicas": 2}, ""),
         ("Deployment", THREE, {**CURRENT, **DONE, **COMPLETE, "availableReplicas": 2}, ""),
         # A quota prevents more pods.
         ("Deployment", THREE, {**CURRENT, **COMPLETE, "replicas": 1, "updatedReplicas": 1}, ""),
