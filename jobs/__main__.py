@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from traceback import walk_tb
 from typing import Any
 
 import click
@@ -102,7 +103,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if sys.stdout:
                 sys.stdout.flush()
     except OSError as error:
-        if error.filename is not None:  # the error of a file, not of the output
+        where = [frame.f_code for frame, _ in walk_tb(error.__traceback__)]
+        if click.echo.__code__ not in where and where[-1] is not main.__code__:  # the error of a file or a socket
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes again at its end
         if error.errno != errno.EPIPE:

@@ -1,10 +1,15 @@
 """The end of a command whose output cannot be written."""
 
+import errno
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from jobs.__main__ import main
+from jobs.commands import mirror_cache
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["manifests"], ["sync-copies", "--help"]])
@@ -28,3 +33,16 @@ def test_a_closed_pipe_is_silent() -> None:
         assert running.stderr.read() == ""
 
     assert running.returncode == 1
+
+
+def test_an_error_of_a_socket_is_not_taken_for_one_of_the_output(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_about: object, **_options: object) -> None:
+        raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+
+    monkeypatch.setattr(mirror_cache, "serve", fail)
+
+    with pytest.raises(OSError, match="Address already in use"):
+        main(["mirror-cache", "--upstream", "up"])
+    assert capsys.readouterr().err == ""

@@ -816,3 +816,30 @@ def test_a_wrong_command_line_is_refused(words: tuple[str, ...], message: str) -
     result = CliRunner().invoke(chores, ["mirror-cache", *words])
 
     assert (result.exit_code, message in result.output) == (2, True), result.output
+
+
+def ended(volume: Path, port: int, **constants: float) -> list[str]:
+    """Run the command until it ends by itself with 1; return what it logged."""
+    settings = json.dumps({"constants": constants, "figures": str(volume / "figures")})
+    words = [sys.executable, "-c", SHORT, settings, "mirror-cache", "--upstream=up", f"--volume={volume}"]
+    done = subprocess.run([*words, f"--port={port}"], capture_output=True, text=True, timeout=20, check=False)
+    assert done.returncode == 1
+    return done.stderr.splitlines()
+
+
+def test_an_error_that_ends_the_process_is_logged_with_its_cause_and_place(volume: Path) -> None:
+    lines = ended(volume, 0, MOST_UPLOADS_SECONDS=-1.0)
+
+    assert "error: mirror-cache" in lines
+    assert lines[-1].startswith("ValueError: sleep length must be")
+    assert any(line.endswith("in follow_uploads") for line in lines)
+
+
+def test_a_port_in_use_is_one_line(volume: Path) -> None:
+    with socket.create_server(("", 0)) as taken:
+        port = taken.getsockname()[1]
+        lines = ended(volume, port)
+
+    assert lines == [
+        f"error: mirror-cache: cannot listen on port {port}: Address already in use; set another one with --port"
+    ]

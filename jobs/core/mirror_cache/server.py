@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import socket
+import sys
 import threading
 from collections.abc import Callable
 from http import HTTPStatus
@@ -31,11 +32,15 @@ def serve(cache: Cache, port: int) -> NoReturn:
 
 
 def _listening(cache: Cache, port: int) -> _Server:
-    """Listen on all IPv4 addresses, and on IPv6 where the pod has it."""
+    """Listen on all IPv4 addresses, and on IPv6 where the pod has it. End the process if the port is not free."""
     if socket.has_dualstack_ipv6():
         with contextlib.suppress(OSError):
             return _Server(("::", port), cache)
-    return _Server(("0.0.0.0", port), cache)  # noqa: S104 - kubelet and the audit come from elsewhere
+    try:
+        return _Server(("0.0.0.0", port), cache)  # noqa: S104 - kubelet and the audit come from elsewhere
+    except OSError as error:
+        log.error("%s: cannot listen on port %d: %s; set another one with --port", NAME, port, error.strerror)
+        sys.exit(1)
 
 
 def _for_ever(work: Callable[[], NoReturn]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import traceback
 from datetime import datetime, timezone
 
 from jobs.kit.values.text import Lines, brief
@@ -16,6 +17,9 @@ _LONGEST = 4096  # characters of a line
 def _message(record: logging.LogRecord) -> str:
     """Return the message without control characters, also for a program that decodes the JSON and prints it."""
     lines = record.msg.split("\n") if isinstance(record.msg, Lines) else [record.getMessage()]
+    if record.exc_info and (error := record.exc_info[1]):
+        lines += "".join(traceback.format_tb(error.__traceback__)).splitlines()
+        lines.append("".join(traceback.format_exception_only(error)).rstrip())  # one line: it may quote names of files
     return "\n".join(brief(line, _LONGEST) for line in lines)
 
 
