@@ -142,7 +142,7 @@ lock: ## write requirements.lock again, on the oldest supported Python, which ne
 		--output-file requirements.lock setup.cfg
 
 docs: $(VENV)/installed ## write what is generated: cli.md, outputs.md, tables of drift.md, mirror-audit.md and the chart, manifests.yaml
-	@UPDATE_DOCS=1 $(BIN)/pytest -q tests/repository/test_docs.py tests/repository/test_chart.py tests/repository/test_outputs.py \
+	@UPDATE_DOCS=1 $(BIN)/pytest -q tests/repository/test_registry.py tests/repository/test_docs.py tests/repository/test_chart.py tests/repository/test_outputs.py \
 		tests/repository/test_manifests_command.py::test_the_shipped_manifests_are_what_kubectl_builds
 
 site: $(VENV)/installed-site ## build the docs as a static site in build/site; broken links are errors

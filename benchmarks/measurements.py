@@ -22,7 +22,7 @@ from benchmarks.worlds import (
     sync_copies,
     unrelated,
 )
-from jobs.__main__ import JOBS
+from jobs.kit.values.registry import JOBS
 
 # In the order of the page.
 WORLDS = (

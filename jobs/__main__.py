@@ -14,17 +14,11 @@ from typing import Any
 import click
 
 from jobs import __version__
+from jobs.kit.values.registry import JOBS, module
 from jobs.kit.values.text import brief
 
 # The module of each command. It has a `command`, and is imported only when that command runs.
-JOBS = {
-    "sync-copies": "jobs.sync_copies",
-    "fetch-rates": "jobs.fetch_rates",
-    "mirror-audit": "jobs.mirror_audit",
-    "roll-workloads": "jobs.roll_workloads",
-    "farm-pods": "jobs.farm_pods",
-}
-COMMANDS = JOBS | {
+COMMANDS = {job: f"jobs.{module(job)}" for job in JOBS} | {
     "status": "jobs.commands.status",
     "install-crds": "jobs.commands.install_crds",
     "manifests": "jobs.commands.manifests",
@@ -89,7 +83,6 @@ def chores(context: click.Context) -> None:
     Each command reads the cluster, computes the necessary changes, writes them, reports and exits. Run it as a
     CronJob, by hand or from a laptop. A job writes to the cluster of the current context, unless --dry-run is given.
     """
-    context.obj = tuple(JOBS)  # for messages about environment variables of other jobs
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":  # https://no-color.org
         context.color = False
 

@@ -12,7 +12,7 @@ import click
 
 from jobs.core.farm_pods.farm_pod import NAME
 from jobs.core.farm_pods.observe import observe
-from jobs.core.farm_pods.observed import MAX_OBJECTS, OPT_IN, WRITES_PER_SECOND, Settings
+from jobs.core.farm_pods.observed import MAX_OBJECTS, OPT_IN, WRITES_PER_SECOND, Observed, Settings
 from jobs.core.farm_pods.plan import plan
 from jobs.kit.api.connect import Connection
 from jobs.kit.run import flags
@@ -34,6 +34,12 @@ class Options:
 def settings(_connection: Connection, options: Options) -> Settings:
     """Return the settings. The context's namespace is ignored: only -n limits a run to one namespace."""
     return Settings(options.run.namespace or "", options.max_objects, options.run)
+
+
+def job(options: Options) -> Job[Options, Settings, Observed]:
+    """Return the job as these options have it run."""
+    limits = Limits(writes_per_second=options.writes_per_second)
+    return Job(NAME, by_kind(FARM_PODS, PODS), settings, observe, plan, limits=limits)
 
 
 @click.command(NAME)
@@ -72,6 +78,4 @@ def command(context: click.Context, options: Options) -> None:
       chores farm-pods -n shop                       process one namespace
       chores farm-pods -n shop --dry-run -v          show the FarmPod of each pod
     """
-    limits = Limits(writes_per_second=options.writes_per_second)
-    job = Job(NAME, by_kind(FARM_PODS, PODS), settings, observe, plan, limits=limits)
-    context.exit(run(job, options))
+    context.exit(run(job(options), options))

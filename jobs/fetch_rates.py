@@ -14,7 +14,7 @@ import click
 from jobs.core.fetch_rates.exchange_rates import ExchangeRate, ProviderName, Spec, parse_exchange_rate, spec_problems
 from jobs.core.fetch_rates.figures import PIVOT
 from jobs.core.fetch_rates.observe import observe
-from jobs.core.fetch_rates.observed import MAX_CHANGE_PERCENT, NAME, Settings
+from jobs.core.fetch_rates.observed import MAX_CHANGE_PERCENT, NAME, Observed, Settings
 from jobs.core.fetch_rates.plan import plan
 from jobs.core.fetch_rates.print_rate import print_rate
 from jobs.core.fetch_rates.providers import PROVIDERS
@@ -85,6 +85,14 @@ def _rates(namespace: str, options: Options) -> tuple[ExchangeRate, ...] | None:
     return None
 
 
+def job(options: Options) -> Job[Options, Settings, Observed]:
+    """Return the job as these options have it run."""
+    resources, limits = by_kind(CONFIGMAPS, EXCHANGE_RATES), Limits(options.max_deletes)
+    return Job(
+        NAME, resources, settings, observe, plan, status_updates, limits, metrics="jobs.core.fetch_rates.metrics"
+    )
+
+
 def _urls(command: flags.F) -> flags.F:
     for provider, (url, _) in reversed(list(PROVIDERS.items())):
         add = flags.option(
@@ -144,9 +152,7 @@ def command(context: click.Context, options: Options) -> None:
     _check(context, options)
     if options.spec and not options.configmap:
         context.exit(print_rate(options.spec, options.urls, options.run))
-    resources, limits = by_kind(CONFIGMAPS, EXCHANGE_RATES), Limits(options.max_deletes)
-    job = Job(NAME, resources, settings, observe, plan, status_updates, limits, metrics="jobs.core.fetch_rates.metrics")
-    context.exit(run(job, options))
+    context.exit(run(job(options), options))
 
 
 def _check(context: click.Context, options: Options) -> None:

@@ -13,7 +13,7 @@ import click
 from jobs.core.mirror_audit.checks.progress import with_progress
 from jobs.core.mirror_audit.desired.names import NAME
 from jobs.core.mirror_audit.observe import observe
-from jobs.core.mirror_audit.observed import NAMESPACE, RESOURCE_KINDS, Probing, Settings
+from jobs.core.mirror_audit.observed import NAMESPACE, RESOURCE_KINDS, Observed, Probing, Settings
 from jobs.core.mirror_audit.plan import plan
 from jobs.core.mirror_audit.registry_mirrors import parse_registry_mirror
 from jobs.core.mirror_audit.status import status_updates
@@ -23,6 +23,7 @@ from jobs.kit.run import flags, log, variables
 from jobs.kit.run.job import Job, Limits, Steps
 from jobs.kit.run.runner import run
 from jobs.kit.values.model import ObjectKey, RunOptions
+from jobs.kit.values.registry import REPAIR
 from jobs.kit.values.resources import (
     EVENTS,
     PODS,
@@ -33,8 +34,6 @@ from jobs.kit.values.resources import (
     STORAGE_CLASSES,
     by_kind,
 )
-
-REPAIR = "mirror-repair"  # the CronJob with the rights to repair
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ def settings(connection: Connection, options: Options) -> Settings:
     """
     filenames = options.run.filenames
     probing = Probing(options.probe or (Probing.NETWORK if connection.in_pod else Probing.NONE))
-    if probing is Probing.NONE:
+    if probing is Probing.NONE and options.probe is None:
         log.log.info("%s: mirrors and upstreams are not probed; see --probe", NAME)
     mirrors = from_files(filenames, REGISTRY_MIRRORS, parse_registry_mirror, "") if filenames else None
     return Settings(
@@ -71,6 +70,31 @@ def settings(connection: Connection, options: Options) -> Settings:
         repair=options.repair,
         allow_cache_loss=options.allow_cache_loss,
         max_deletes=options.max_deletes,
+    )
+
+
+def job(options: Options) -> Job[Options, Settings, Observed]:
+    """Return the job as these options have it run."""
+    return Job(
+        NAME,
+        by_kind(
+            *RESOURCE_KINDS,
+            EVENTS,
+            PODS,
+            PRIORITY_CLASSES,
+            REGISTRY_MIRRORS,
+            SECRETS,
+            SERVICE_PROXY,
+            STORAGE_CLASSES,
+        ),
+        settings,
+        observe,
+        plan,
+        status_updates,
+        Limits(brake=False),  # the plan has its own brake, which counts mirrors
+        Steps(with_progress, options.wait) if options.repair else None,
+        metrics="jobs.core.mirror_audit.metrics",
+        own_cronjob=REPAIR if options.repair else "",
     )
 
 
@@ -138,25 +162,4 @@ def command(context: click.Context, options: Options) -> None:
         given = [name for name in ("allow_cache_loss", "wait") if getattr(options, name)]
         names = " and ".join(variables.named(context, name) for name in given)
         raise click.UsageError(f"{names} cannot be used without --repair.")
-    job = Job(
-        NAME,
-        by_kind(
-            *RESOURCE_KINDS,
-            EVENTS,
-            PODS,
-            PRIORITY_CLASSES,
-            REGISTRY_MIRRORS,
-            SECRETS,
-            SERVICE_PROXY,
-            STORAGE_CLASSES,
-        ),
-        settings,
-        observe,
-        plan,
-        status_updates,
-        Limits(brake=False),  # the plan has its own brake, which counts mirrors
-        Steps(with_progress, options.wait) if options.repair else None,
-        metrics="jobs.core.mirror_audit.metrics",
-        own_cronjob=REPAIR if options.repair else "",
-    )
-    context.exit(run(job, options))
+    context.exit(run(job(options), options))

@@ -7,14 +7,14 @@ their pod templates. The parts are in jobs/core/roll_workloads.
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 
 import click
 
 from jobs.core.roll_workloads.observe import observe
-from jobs.core.roll_workloads.observed import COOL_DOWN_SECONDS, MAX_ROLLS, NAME, SETTLE_SECONDS, Settings
+from jobs.core.roll_workloads.observed import COOL_DOWN_SECONDS, MAX_ROLLS, NAME, SETTLE_SECONDS, Observed, Settings
 from jobs.core.roll_workloads.plan import plan
 from jobs.core.roll_workloads.status import status_updates
 from jobs.core.roll_workloads.workloads import KINDS
@@ -60,6 +60,12 @@ def _key_secret(_context: click.Context, _parameter: click.Parameter, value: str
     if not slash or not is_name(name) or not is_name(namespace):
         raise click.BadParameter(f"{value!r} is not NAMESPACE/NAME.")
     return ObjectKey(SECRETS.kind, name, namespace)
+
+
+def job(_options: Options) -> Job[Options, Settings, Observed]:
+    """Return the job."""
+    resources, metrics = by_kind(*KINDS, CONFIGMAPS, SECRETS), "jobs.core.roll_workloads.metrics"
+    return Job(NAME, resources, settings, observe, plan, status_updates, metrics=metrics)
 
 
 @click.command(NAME)
@@ -118,16 +124,7 @@ def command(context: click.Context, options: Options) -> None:
     """
     if options.explain:
         context.exit(_explain(options, options.explain))
-    job = Job(
-        NAME,
-        by_kind(*KINDS, CONFIGMAPS, SECRETS),
-        settings,
-        observe,
-        plan,
-        status_updates,
-        metrics="jobs.core.roll_workloads.metrics",
-    )
-    context.exit(run(job, options))
+    context.exit(run(job(options), options))
 
 
 def _explain(options: Options, where: ObjectKey) -> ExitCode:
@@ -137,5 +134,4 @@ def _explain(options: Options, where: ObjectKey) -> ExitCode:
 
     if options.run.namespace not in (None, where.namespace):
         raise click.UsageError(f"--explain {where.namespace} is not in the namespace of -n, {options.run.namespace}.")
-    job = Job(NAME, by_kind(*KINDS, CONFIGMAPS, SECRETS), settings, partial(observe_with_listed, where), plan)
-    return explain(job, options, where, explanation)
+    return explain(replace(job(options), observe=partial(observe_with_listed, where)), options, where, explanation)

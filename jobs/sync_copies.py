@@ -14,7 +14,7 @@ import click
 
 from jobs.core.sync_copies.kinds import RESOURCES
 from jobs.core.sync_copies.observe import observe
-from jobs.core.sync_copies.observed import NAME, Settings
+from jobs.core.sync_copies.observed import NAME, Observed, Settings
 from jobs.core.sync_copies.plan import plan
 from jobs.core.sync_copies.status import status_updates
 from jobs.kit.api.connect import Connection
@@ -22,9 +22,8 @@ from jobs.kit.run import flags
 from jobs.kit.run.job import Job, Limits
 from jobs.kit.run.runner import run
 from jobs.kit.values.model import DryRun, ObjectKey, RunOptions
+from jobs.kit.values.registry import VERIFY
 from jobs.kit.values.resources import RULES, by_kind
-
-VERIFY = "sync-copies-verify"  # the CronJob that reads all copies in full
 
 
 @dataclass(frozen=True)
@@ -57,6 +56,15 @@ def settings(connection: Connection, options: Options) -> Settings:
         run=options.run,
         max_deletes=options.max_deletes,
     )
+
+
+def job(options: Options) -> Job[Options, Settings, Observed]:
+    """Return the job as these options have it run."""
+    resources, limits = by_kind(*RESOURCES, RULES), Limits(options.max_deletes)
+    if options.verify == "content":  # no metrics of rules: these would be as of last night for a day
+        return Job(NAME, resources, settings, observe, plan, status_updates, limits, own_cronjob=VERIFY)
+    metrics = "jobs.core.sync_copies.metrics"
+    return Job(NAME, resources, settings, observe, plan, status_updates, limits, metrics=metrics)
 
 
 @click.command(NAME)
@@ -103,16 +111,11 @@ def command(context: click.Context, options: Options) -> None:
       chores sync-copies -f rules.yaml -o json       try rules before you apply them
       chores sync-copies --explain team-shop/login   print why there is no copy, or from where it is
     """
-    resources, limits = by_kind(*RESOURCES, RULES), Limits(options.max_deletes)
     if (place := options.explain) is not None:
         from jobs.core.sync_copies import explain as core
         from jobs.kit.run.explain import explain
 
         options = replace(options, run=replace(options.run, dry_run=DryRun.CLIENT))
         planned = partial(core.plan_to_explain, place)
-        job = Job(NAME, resources, settings, observe, planned, limits=limits)
-        context.exit(explain(job, options, place, core.explanation))
-    job = Job(NAME, resources, settings, observe, plan, status_updates, limits, metrics="jobs.core.sync_copies.metrics")
-    if options.verify == "content":  # no metrics of rules: these would be as of last night for a day
-        job = replace(job, metrics="", own_cronjob=VERIFY)
-    context.exit(run(job, options))
+        context.exit(explain(replace(job(options), plan=planned), options, place, core.explanation))
+    context.exit(run(job(options), options))

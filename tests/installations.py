@@ -13,16 +13,10 @@ from jobs.core.status.problems import Evaluated
 from jobs.kit.values.bodies import Deletion
 from jobs.kit.values.model import Action, Finding, Fix, ObjectKey, Severity
 from jobs.kit.values.reads import Head
+from tests.manifests import everything
 
 NOW = datetime(2026, 3, 4, 3, 0, 30, tzinfo=timezone.utc)
-SCHEDULES = {
-    "sync-copies": "* * * * *",
-    "fetch-rates": "11 * * * *",
-    "mirror-audit": "*/15 * * * *",
-    "roll-workloads": "4-59/5 * * * *",
-    "farm-pods": "3-59/5 * * * *",
-    "mirror-repair": "7-59/15 * * * *",
-}
+SCHEDULES = {each["metadata"]["name"]: each["spec"]["schedule"] for each in everything() if each["kind"] == "CronJob"}
 TARGET = Target("0.1.0", "https://192.0.2.10:6443", "prod", "kube-chores")
 
 

@@ -45,6 +45,16 @@ COPIES = {
 }
 
 
+def minutes(schedule: str) -> int:
+    """Return the number of minutes of an hour at which a schedule of the manifests fires."""
+    minute, hour, *_ = schedule.split()
+    if hour != "*":
+        return 0
+    first, _, step = minute.partition("/")
+    begin = 0 if first == "*" else int(first.partition("-")[0])
+    return len(range(begin, 60, int(step))) if step else 60 if first == "*" else 1
+
+
 def everything() -> list[Object]:
     """The objects that a user can install: the default, and each choice that adds objects of jobs or for users."""
     return [*without_more_copies(), *rights_on_copies()]

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from jobs.kit.values.registry import JOBS
 from tests.hostile_text import HOSTILE
 
 Document = dict[str, Any]
@@ -55,7 +56,6 @@ def rate(currency: str, value: str, day: str, ready: str = "True", **fields: Any
 
 def empty() -> Document:
     """Nothing is installed but the namespace."""
-    jobs = ("sync-copies", "fetch-rates", "mirror-audit", "roll-workloads", "farm-pods")
     lists = ("problems", "rules", "namespaces", "mirrors", "rates", "deferred")
     return {
         "version": "0.1.0",
@@ -65,7 +65,7 @@ def empty() -> Document:
         "namespace": "kube-chores",
         "unknown": None,
         "partial": False,
-        "jobs": [job(name, "not-installed", "", None, timeZone=None) for name in jobs],
+        "jobs": [job(name, "not-installed", "", None, timeZone=None) for name in JOBS],
         **{name: [] for name in lists},
         "notes": [],
         "limits": {},

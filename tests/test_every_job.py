@@ -1,4 +1,4 @@
-"""Every job of `jobs.__main__.JOBS`: what it lacks, and a run of it; the suites over all jobs find it by itself."""
+"""Every job of the list of jobs: what it lacks, and a run of it; the suites over all jobs find it by itself."""
 
 import re
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.__main__ import JOBS
+from jobs.kit.values.registry import JOBS
 from kubesandbox import Sandbox
 from tests import embedded
 from tests.apis import sandbox_api

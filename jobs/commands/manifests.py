@@ -12,18 +12,16 @@ import yaml
 
 from jobs.kit.files.schema import crd, crd_names
 from jobs.kit.values.names import is_label
+from jobs.kit.values.registry import ACCOUNTS, JOBS, REPAIR
 
-JOBS = ("sync-copies", "fetch-rates", "mirror-audit", "roll-workloads", "farm-pods")
-REPAIR = "mirror-repair"  # as good as root on nodes, so it is printed only by name
-ALL = (*JOBS, REPAIR)
 COPIES = ("network-policies", "limit-ranges", "resource-quotas", "role-bindings", "service-accounts")
 HOME = "kube-chores"
 # Mirrors use the first two. The labels of the namespace restrict all of its pods, so it must not be one of Kubernetes.
 TAKEN = ("kube-chores-mirrors", "kube-chores-nodes", "default", "kube-system", "kube-public", "kube-node-lease")
-_OF_A_JOB = re.compile(rf"{HOME}-(?=(?:{'|'.join(ALL)})(?:-|$))")
+_OF_A_JOB = re.compile(rf"{HOME}-(?=(?:{'|'.join(ACCOUNTS)})(?:-|$))")
 _MIRRORS = frozenset({"mirror-audit", REPAIR})
 # The jobs that need the objects of a component. Every installation needs the other components.
-_NEEDED_BY = {job: frozenset({job}) for job in ALL} | {"mirrors": _MIRRORS, "mirror-nodes": _MIRRORS}
+_NEEDED_BY = {job: frozenset({job}) for job in ACCOUNTS} | {"mirrors": _MIRRORS, "mirror-nodes": _MIRRORS}
 
 Object = dict[str, Any]
 
@@ -96,9 +94,9 @@ _Dumper.add_representer(
 def _jobs(_context: click.Context, _parameter: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
     from difflib import get_close_matches
 
-    for name in set(names).difference(ALL):
-        near = get_close_matches(name, ALL, n=1)
-        remedy = f"did you mean {near[0]}?" if near else f"use one of {', '.join(ALL)}"
+    for name in set(names).difference(ACCOUNTS):
+        near = get_close_matches(name, ACCOUNTS, n=1)
+        remedy = f"did you mean {near[0]}?" if near else f"use one of {', '.join(ACCOUNTS)}"
         raise click.BadParameter(f"{name!r} is not a job; {remedy}")
     return names or JOBS
 

@@ -6,8 +6,9 @@ The jobs are evaluated as their dry runs do. The parts are in jobs/core/status.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from importlib import import_module
 from typing import Any
 
 import click
@@ -17,31 +18,22 @@ from jobs.core.status.document import Observed, Target, document
 from jobs.core.status.observe import Reads, why_unread
 from jobs.core.status.problems import Evaluated
 from jobs.core.status.text import text
-from jobs.kit.api.connect import Connection
 from jobs.kit.run import flags
-from jobs.kit.run.job import Job, Limits
+from jobs.kit.run.job import Job
 from jobs.kit.run.runner import evaluate
 from jobs.kit.run.session import Session, in_session
 from jobs.kit.run.variables import PREFIX, long_option
 from jobs.kit.values.errors import ApiError, ConfigurationError, UnreachableError
-from jobs.kit.values.model import ExitCode, ObjectKey, RunOptions
-from jobs.kit.values.names import KEY_NAME
-from jobs.kit.values.resources import (
-    CONFIGMAPS,
-    EVENTS,
-    FARM_PODS,
-    PODS,
-    REGISTRY_MIRRORS,
-    RULES,
-    SECRETS,
-    STORAGE_CLASSES,
-    by_kind,
-)
+from jobs.kit.values.model import ExitCode, RunOptions
+from jobs.kit.values.registry import JOBS, OF_THE_WEB, REPAIR, module
+from jobs.kit.values.resources import REGISTRY_MIRRORS, RULES
 from jobs.kit.values.text import listed
 
 NAME = "status"
 _DEFAULT_NAMESPACE = "kube-chores"  # of the manifests
 _MOST_NAMED = 5
+# It reads no copies in full, probes nothing and plans no repair, whatever the CronJobs set.
+_READ_ONLY = {"verify": "metadata", "probe": "none", "repair": False}
 
 
 @dataclass(frozen=True)
@@ -67,9 +59,9 @@ class Options:
 def command(context: click.Context, options: Options) -> None:
     """Show each job, what is wrong, and what to do.
 
-    Reads CronJobs, their Jobs and pods, and the statuses of custom resources. Evaluates sync-copies, mirror-audit,
-    roll-workloads and farm-pods as a dry run does; sends no request to the web. Writes nothing. Without the permission
-    to read something, a note names it. Exits 0 when done, also if something is wrong; 1 when a retry is useful, 2 when
+    Reads CronJobs, their Jobs and pods, and the statuses of custom resources. Evaluates all
+    jobs but fetch-rates as a dry run does; sends no request to the web. Writes nothing. Without the permission to read
+    something, a note names it. Exits 0 when done, also if something is wrong; 1 when a retry is useful, 2 when
     a person must act first, 3 with --check when something is wrong. With --check, 2 also when the
     status is unknown: CronJobs cannot be listed, or none is in the namespace.
 
@@ -120,8 +112,9 @@ def _document(context: click.Context, session: Session) -> dict[str, Any]:
     own = {each.name: each for each in cronjobs if each.namespace == namespace}
     options = {
         name: _options(context, name, own[name].args[1:] if name in own else (), reads.settings(namespace, name))
-        for name in _JOBS
-        if name in own or not is_known or (name == "mirror-audit" and "mirror-repair" in own)
+        for name in JOBS
+        if name not in OF_THE_WEB
+        if name in own or not is_known or (name == "mirror-audit" and REPAIR in own)
     }
     evaluated, namespaces = _evaluated(session, namespace, options)
     connection = session.connection
@@ -186,12 +179,15 @@ def _evaluated(
     session: Session, namespace: str, options: Mapping[str, Mapping[str, Any]]
 ) -> tuple[dict[str, Evaluated], list[str]]:
     """Return the evaluation of each job of `options`, and the active namespaces if one of them lists all."""
-    run = Options(replace(session.options, namespace=namespace, verbose=True))
+    # Evaluated as in a pod of the installation.
+    connection = replace(session.connection, in_pod=False, pod_name="", pod_namespace=namespace)
+    there = replace(session, connection=connection, options=replace(session.options, namespace=namespace))
     found: dict[str, Evaluated] = {}
     namespaces: list[str] = []
     for name, given in options.items():
         try:
-            plan, observed = evaluate(_JOBS[name](namespace, given), session, run)
+            job, of_job = _job(name, session.options, {**given, **_READ_ONLY})
+            plan, observed = evaluate(job, there, of_job)
         except UnreachableError:
             raise
         except (ApiError, ConfigurationError) as error:
@@ -203,63 +199,9 @@ def _evaluated(
     return found, namespaces
 
 
-def _sync_copies(namespace: str, given: Mapping[str, Any]) -> Job[Options, Any, Any]:
-    from jobs.core.sync_copies.kinds import RESOURCES
-    from jobs.core.sync_copies.observe import observe
-    from jobs.core.sync_copies.observed import NAME, Settings
-    from jobs.core.sync_copies.plan import plan
-
-    def settings(_connection: Connection, options: Options) -> Settings:
-        return Settings(namespace, given["rule_name"], run=options.run, max_deletes=given["max_deletes"])
-
-    limits = Limits(given["max_deletes"])
-    return Job(NAME, by_kind(*RESOURCES, RULES), settings, observe, plan, limits=limits)
-
-
-def _mirror_audit(_namespace: str, given: Mapping[str, Any]) -> Job[Options, Any, Any]:
-    from jobs.core.mirror_audit.desired.names import NAME
-    from jobs.core.mirror_audit.observe import observe
-    from jobs.core.mirror_audit.observed import NAMESPACE, RESOURCE_KINDS, Settings
-    from jobs.core.mirror_audit.plan import plan
-
-    def settings(_connection: Connection, options: Options) -> Settings:
-        return Settings(given["namespace"] or NAMESPACE, given["node_image"] or "", run=options.run)
-
-    kinds = by_kind(*RESOURCE_KINDS, EVENTS, PODS, REGISTRY_MIRRORS, SECRETS, STORAGE_CLASSES)
-    return Job(NAME, kinds, settings, observe, plan)
-
-
-def _roll_workloads(namespace: str, given: Mapping[str, Any]) -> Job[Options, Any, Any]:
-    from datetime import timedelta
-
-    from jobs.core.roll_workloads.observe import observe
-    from jobs.core.roll_workloads.observed import NAME, Settings
-    from jobs.core.roll_workloads.plan import plan
-    from jobs.core.roll_workloads.workloads import KINDS
-
-    def settings(_connection: Connection, options: Options) -> Settings:
-        settle, cool_down = timedelta(seconds=given["settle"]), timedelta(seconds=given["cool_down"])
-        key = given["key_secret"] or ObjectKey(SECRETS.kind, KEY_NAME, namespace)
-        return Settings(given["namespace"] or "", settle, cool_down, given["max_rolls"], key, run=options.run)
-
-    return Job(NAME, by_kind(*KINDS, CONFIGMAPS, SECRETS), settings, observe, plan)
-
-
-def _farm_pods(_namespace: str, given: Mapping[str, Any]) -> Job[Options, Any, Any]:
-    from jobs.core.farm_pods.farm_pod import NAME
-    from jobs.core.farm_pods.observe import observe
-    from jobs.core.farm_pods.observed import Settings
-    from jobs.core.farm_pods.plan import plan
-
-    def settings(_connection: Connection, options: Options) -> Settings:
-        return Settings(given["namespace"] or "", given["max_objects"], options.run)
-
-    return Job(NAME, by_kind(FARM_PODS, PODS), settings, observe, plan)
-
-
-_JOBS: Mapping[str, Callable[[str, Mapping[str, Any]], Job[Options, Any, Any]]] = {
-    "sync-copies": _sync_copies,
-    "mirror-audit": _mirror_audit,
-    "roll-workloads": _roll_workloads,
-    "farm-pods": _farm_pods,
-}
+def _job(name: str, run: RunOptions, given: Mapping[str, Any]) -> tuple[Job[Any, Any, Any], Any]:
+    """Return a job, and its options with those of `given`, except for those of all jobs: only -n is that of the job."""
+    job = import_module(f"jobs.{module(name)}")
+    own = {each.name: given[each.name] for each in fields(job.Options) if each.name != "run"}
+    options = job.Options(run=replace(run, namespace=given["namespace"], verbose=True), **own)
+    return job.job(options), options

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from jobs.__main__ import JOBS
+from jobs.kit.values.registry import JOBS
 from tests.api.conftest import Run, runs
 from tests.apis import Api, Request
 from tests.conftest import Chores

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from jobs.kit.values.registry import ACCOUNTS
 from tests.api.conftest import runs, with_rule
 from tests.apis import Api, real_api, wait_for
 from tests.control_plane import control_plane, programs
@@ -27,7 +28,7 @@ pytestmark = pytest.mark.cluster
 Key = tuple[str, str, str]
 Values = Mapping[str, Any]
 Kustomize = Callable[..., dict[Key, Object]]
-JOBS = ["sync-copies", "fetch-rates", "mirror-audit", "mirror-repair", "roll-workloads", "farm-pods"]
+JOBS = [*ACCOUNTS]
 WITH_SECRETS = ["sync-copies", "mirror-audit", "mirror-repair", "roll-workloads"]
 # The values that the docs show: of an installation, and of a second release.
 OF_DOCS, SECOND = (

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from jobs.kit.values.registry import ACCOUNTS
 from tests.api.conftest import Ran, Run, runs
 from tests.apis import Api, Object, real_api, wait_for
 from tests.control_plane import ControlPlane, control_plane, missing, programs
@@ -24,7 +25,7 @@ from tests.worlds import at, configmap, exchange_rate, rule, secret
 
 pytestmark = pytest.mark.cluster
 OF_THE_CLUSTER = ["namespace", "crds", "policies", "mirror-namespaces"]
-ACCOUNTS = ["sync-copies", "fetch-rates", "mirror-audit", "mirror-repair", "roll-workloads", "farm-pods"]
+WITH_DRY_RUNS = ["sync-copies", "fetch-rates", "mirror-audit", "mirror-repair", "roll-workloads", "farm-pods"]  # before
 EVERYTHING: Object = {
     "resources": ["cronjobs", "cronjobs/mirror-repair"],
     "components": [f"cronjobs/components/copies/{each}" for each in COPIES],
@@ -176,7 +177,7 @@ def test_all_jobs_run_without_secrets_and_then_with_them_and_an_uninstall_leaves
     home, team = api.namespace("home"), api.namespace("team")
     source = api.create(secret(home))
     api.create(rule("logins", home, team, ruleType="secret"))
-    assert [run(job).exit_code for job in ACCOUNTS] == [0] * 6
+    assert [run(job).exit_code for job in ACCOUNTS] == [0] * len(ACCOUNTS)
     copy = api.read(at(team, source))
 
     for beginning in ("kubectl delete -k cronjobs/mirror-repair", "kubectl delete -k cronjobs"):
@@ -378,7 +379,7 @@ def test_an_upgrade_leaves_only_the_dry_run_cron_jobs(
     kubectl("apply", "-k", ".")
 
     removed = names(old) - names(everything())
-    assert removed == {("CronJob", "kube-chores", f"{account}-dry-run") for account in ACCOUNTS}
+    assert removed == {("CronJob", "kube-chores", f"{account}-dry-run") for account in WITH_DRY_RUNS}
     assert names(installed(kubectl)) - names(everything()) == removed
     kubectl(*shlex.split(command("kubectl delete cronjob -n kube-chores"))[1:])
     assert names(installed(kubectl)) - names(everything()) == set()

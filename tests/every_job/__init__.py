@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from jobs.__main__ import JOBS
+from jobs.kit.values.registry import JOBS
 from kubesandbox import Sandbox
 from tests.api.conftest import Ran
 from tests.apis import Api

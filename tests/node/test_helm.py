@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from jobs.kit.values.registry import ACCOUNTS
 from tests.apis import Api
 from tests.helm import CHART, Helm, missing
 from tests.one_node import Node
@@ -16,10 +17,7 @@ VALUES = {
     "policies": False,
     "jobs": {
         "sync-copies": {"suspend": True, "settings": {"OUTPUT": "json"}},
-        **{
-            name: {"enabled": False}
-            for name in ("fetch-rates", "mirror-audit", "mirror-repair", "roll-workloads", "farm-pods")
-        },
+        **{name: {"enabled": False} for name in ACCOUNTS if name != "sync-copies"},
     },
 }
 

@@ -8,7 +8,8 @@ import click
 import yaml
 
 from jobs import __version__
-from jobs.__main__ import JOBS, chores
+from jobs.__main__ import chores
+from jobs.kit.values.registry import JOBS
 from tests.manifests import ROOT, Object
 from tests.repository.test_docs import check, check_table
 
@@ -18,6 +19,15 @@ COMMANDS = {name: "mirror-audit" if name == "mirror-repair" else name for name i
 
 
 FLAG = {"enum": [True, False, 1, 0, "true", "false", "1", "0", "yes", "no", "on", "off"]}
+OF_EACH_JOB: Object = {
+    "enabled": {"type": "boolean"},
+    "schedule": {"$ref": "#/$defs/schedule"},
+    "suspend": {"type": "boolean"},
+    "flags": {"$ref": "#/$defs/flags"},
+    "settings": {},
+    "resources": {"$ref": "#/$defs/resources"},
+    "secrets": {"type": "boolean"},
+}
 # They are of a run with --currency, which prints a rate and processes no object.
 OF_ONE_RATE = {"BASE", "CONFIGMAP", "CURRENCY", "PROVIDER"}
 
@@ -60,8 +70,12 @@ def test_the_schema_names_the_settings_of_each_job() -> None:
     schema = json.loads(path.read_text())
     assert set(COMMANDS.values()) == set(JOBS)
     schema["properties"]["settings"] = settings(*COMMANDS.values())
+    jobs = schema["properties"]["jobs"]
+    jobs["required"] = [*COMMANDS]
     for name, command in COMMANDS.items():
-        schema["properties"]["jobs"]["properties"][name]["properties"]["settings"] = settings(command)
+        values = {key: OF_EACH_JOB[key] for key in yaml.safe_load(VALUES)["jobs"][name] if key in OF_EACH_JOB}
+        new = {"type": "object", "additionalProperties": False, "required": [*values], "properties": values}
+        jobs["properties"].setdefault(name, new)["properties"]["settings"] = settings(command)
 
     check(path, json.dumps(schema, indent=2) + "\n")
 

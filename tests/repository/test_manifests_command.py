@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from jobs.__main__ import chores
 from jobs.commands import manifests
+from jobs.kit.values.registry import JOBS, REPAIR
 from tests.apis import Object
 from tests.manifests import COPIES, ROOT, dangling
 from tests.repository import test_overlays
@@ -20,13 +21,9 @@ build = test_overlays.build  # a fixture
 SHARED = ["namespace", "crds", "policies", "view"]
 # The folders and components that a kustomization of one job lists.
 KUSTOMIZATIONS: dict[str, tuple[list[str], list[str]]] = {
-    "sync-copies": (["sync-copies"], ["components/secrets/sync-copies"]),
-    "fetch-rates": (["fetch-rates"], []),
-    "mirror-audit": (["mirror-audit"], ["components/secrets/mirror-audit"]),
-    "roll-workloads": (["roll-workloads"], ["components/secrets/roll-workloads"]),
-    "farm-pods": (["farm-pods"], []),
-    "mirror-repair": (["mirror-repair", "mirror-namespaces"], []),
-}
+    job: ([job], [f"components/secrets/{job}"] if (ROOT / "cronjobs/components/secrets" / job).exists() else [])
+    for job in JOBS
+} | {REPAIR: ([REPAIR, "mirror-namespaces"], [])}
 
 
 def printed(*arguments: str) -> list[Object]:

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 import yaml
 
+from jobs.kit.values import registry
 from tests.apis import Object
 from tests.manifests import COPIES, ROOT, dangling, load, rights_on_copies
 from tests.sandbox.conftest import any_kubectl
 
-JOBS = ["sync-copies", "fetch-rates", "roll-workloads", "farm-pods"]
+JOBS = [job for job in registry.JOBS if job != "mirror-audit"]
 IN_ONE_NAMESPACE = [*JOBS, "mirror-audit/job", "mirror-repair/job"]
 OF_MIRRORS = ["mirrors/mirror-audit", "mirrors/mirror-repair", "secrets/mirror-audit", "secrets/mirror-repair"]
 SECRETS = ["secrets/sync-copies", "secrets/roll-workloads"]

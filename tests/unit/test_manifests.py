@@ -21,6 +21,7 @@ from tests.manifests import (
     Object,
     everything,
     load,
+    minutes,
     rights_on_copies,
     with_component,
     without_more_copies,
@@ -321,33 +322,6 @@ def test_the_command_takes_the_args_of_its_cron_job(name: str) -> None:
     parsed = command.make_context(name, container["args"][1:], parent=group).params
     assert parsed.get("verify", "metadata") == ("content" if name.endswith("-verify") else "metadata")
     assert parsed["dry_run"] == "none"
-
-
-def minutes(schedule: str) -> int:
-    """Return the number of minutes of an hour at which a schedule of the manifests fires."""
-    minute, hour, *_ = schedule.split()
-    if hour != "*":
-        return 0
-    first, _, step = minute.partition("/")
-    begin = 0 if first == "*" else int(first.partition("-")[0])
-    return len(range(begin, 60, int(step))) if step else 60 if first == "*" else 1
-
-
-def test_the_install_page_counts_the_jobs_of_an_hour() -> None:
-    install = " ".join((ROOT / "docs" / "install.md").read_text().split())
-    readme = (ROOT / "README.md").read_text()
-    specs = {name: each["spec"] for name, each in CRON.items()}
-    fires = {name: minutes(spec["schedule"]) for name, spec in specs.items() if not spec.get("suspend")}
-    repair = fires.pop("mirror-repair")
-
-    assert f"At rest the CronJobs make {sum(fires.values())} Jobs" in install
-    assert all(f"`{name}` {number}" in install for name, number in fires.items() if number)
-    assert f"`mirror-repair` makes {repair} Jobs more" in install
-    assert f"{sum(fires.values())} short-lived pods an hour" in readme
-    page = (ROOT / "docs" / "mirror-audit.md").read_text()
-    with_repair = sum(fires.values()) + repair
-    assert f"creates {with_repair} Jobs an hour" in page
-    assert f"with the audit suspended, {with_repair - fires['mirror-audit']}" in page
 
 
 def test_no_cron_job_sets_suspend_so_that_applying_again_keeps_it() -> None:

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from jobs.__main__ import JOBS, chores
+from jobs.__main__ import chores
 from jobs.core.fetch_rates import metrics as of_rates
 from jobs.core.fetch_rates.exchange_rates import ExchangeRate
 from jobs.core.fetch_rates.exchange_rates import Spec as RateSpec
@@ -38,6 +38,7 @@ from jobs.kit.values.model import (
     Severity,
 )
 from jobs.kit.values.reads import Head
+from jobs.kit.values.registry import JOBS
 from tests.manifests import ROOT
 
 PAGE = (ROOT / "docs" / "metrics.md").read_text()

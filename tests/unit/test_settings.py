@@ -9,11 +9,11 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from jobs.__main__ import JOBS, chores
+from jobs.__main__ import chores
 from jobs.core.fetch_rates.figures import Figures
 from jobs.core.sync_copies.kinds import KINDS
 from jobs.kit.run.variables import variable
-from jobs.kit.values.names import SETTINGS
+from jobs.kit.values.registry import JOBS, SETTINGS, module
 from tests.manifests import ROOT, everything
 
 FIGURES = Figures("1.1", "0.9", "EUR", "USD", "2026-01-02", "ecb")
@@ -22,7 +22,7 @@ SECURITY = (ROOT / "docs" / "security.md").read_text()
 
 def options() -> list[click.Option]:
     """The options of all jobs."""
-    commands = [import_module(module).command for module in JOBS.values()]
+    commands = [import_module(f"jobs.{module(job)}").command for job in JOBS]
     return [each for command in commands for each in command.params if isinstance(each, click.Option)]
 
 
@@ -44,7 +44,7 @@ def test_the_reserved_names_are_those_that_the_cronjobs_read() -> None:
     pods = [each["spec"]["jobTemplate"]["spec"]["template"]["spec"] for each in cronjobs]
     sources = [each for pod in pods for container in pod["containers"] for each in container["envFrom"]]
 
-    assert {each["configMapRef"]["name"] for each in sources} == SETTINGS
+    assert {each["configMapRef"]["name"] for each in sources} == {*SETTINGS}
     assert {each["prefix"] for each in sources} == {"CHORES_"}
 
 

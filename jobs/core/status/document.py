@@ -11,7 +11,7 @@ from typing import Any
 
 from jobs.core.status import custom
 from jobs.core.status.custom import Custom
-from jobs.core.status.installed import CHORES, CronJob, JobPod, RunJob, is_of_installation, order
+from jobs.core.status.installed import CronJob, JobPod, RunJob, is_of_installation, order
 from jobs.core.status.problems import (
     Evaluated,
     Problem,
@@ -27,6 +27,7 @@ from jobs.core.status.problems import (
 )
 from jobs.core.status.runs import WITHOUT_CRONJOB, job_fields
 from jobs.kit.values.model import ObjectKey
+from jobs.kit.values.registry import JOBS
 from jobs.kit.values.resources import EXCHANGE_RATES, RULES
 from jobs.kit.values.text import listed
 
@@ -88,7 +89,7 @@ def document(observed: Observed, now: datetime) -> dict[str, Any]:
         "roll-workloads": _fact(observed, "roll-workloads", "workloads"),
         "farm-pods": _fact(observed, "farm-pods", "pods"),
     }
-    elsewhere = {each.name for each in observed.cronjobs if not each.suspended} & {*CHORES}
+    elsewhere = {each.name for each in observed.cronjobs if not each.suspended} & {*JOBS}
     found = [
         *_of_jobs(observed, jobs, now),
         *_without_job(jobs, elsewhere, observed.target.namespace, needing),
@@ -152,11 +153,11 @@ def _most(name: str, read: Sequence[Custom], cut: dict[str, str]) -> Sequence[Cu
 
 
 def _jobs(observed: Observed, rates: Sequence[Mapping[str, Any]], now: datetime) -> list[dict[str, Any]]:
-    """Return the five jobs, and the other CronJobs of the manifests that exist."""
+    """Return the jobs, and the other CronJobs of the manifests that exist."""
     namespace = observed.target.namespace
     own = {each.name: each for each in observed.cronjobs if each.namespace == namespace and is_of_installation(each)}
     found = []
-    for name in sorted({*CHORES, *own}, key=order):
+    for name in sorted({*JOBS, *own}, key=order):
         cronjob, evaluated = own.get(name), observed.evaluated.get(name)
         fields = (
             job_fields(cronjob, observed.jobs, observed.pods, observed.warnings, now)

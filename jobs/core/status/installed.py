@@ -8,13 +8,12 @@ from datetime import datetime, timezone
 import msgspec
 from msgspec import Struct
 
+from jobs.kit.values import registry
 from jobs.kit.values.decoding import decode_list
 from jobs.kit.values.metadata import Metadata, OwnerReference
 from jobs.kit.values.resources import CRON_JOBS, JOBS
 
 PART_OF = "app.kubernetes.io/part-of"
-CHORES = ("sync-copies", "fetch-rates", "mirror-audit", "roll-workloads", "farm-pods")
-_OTHERS = ("sync-copies-verify", "mirror-repair")  # CronJobs of the manifests that run a job in another way
 _CONTAINER = "chores"
 # Reasons of Events that a CronJob creates no Jobs, and what their message quotes of its spec.
 _NO_RUNS = {
@@ -241,12 +240,12 @@ def cron_job(read: CronJobObject) -> CronJob:
 
 def is_of_installation(cronjob: CronJob) -> bool:
     """Whether it is a CronJob of the manifests, and not a dry run of one."""
-    return cronjob.name in (*CHORES, *_OTHERS) and not cronjob.is_dry_run
+    return cronjob.name in (*registry.JOBS, registry.VERIFY, registry.REPAIR) and not cronjob.is_dry_run
 
 
 def order(name: str) -> tuple[int, str]:
-    """Return the sort key of a CronJob by its name: the five jobs first."""
-    return (CHORES.index(name) if name in CHORES else len(CHORES), name)
+    """Return the sort key of a CronJob by its name: the jobs first."""
+    return (registry.JOBS.index(name) if name in registry.JOBS else len(registry.JOBS), name)
 
 
 def run_job(read: JobObject) -> RunJob:

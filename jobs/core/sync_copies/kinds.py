@@ -17,7 +17,8 @@ from jobs.kit.data.contents import (
 )
 from jobs.kit.data.objects import ReducedObject
 from jobs.kit.values import stamps
-from jobs.kit.values.names import KEY_NAME, SETTINGS
+from jobs.kit.values.names import KEY_NAME
+from jobs.kit.values.registry import SETTINGS
 from jobs.kit.values.resources import (
     CLUSTER_ROLES,
     LIMIT_RANGES,

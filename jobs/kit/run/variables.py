@@ -9,7 +9,7 @@ import click
 
 from jobs.kit.run import log
 from jobs.kit.values.model import DryRun
-from jobs.kit.values.names import SETTINGS
+from jobs.kit.values.registry import JOBS, REPAIR, SETTINGS
 
 PREFIX = "CHORES_"
 
@@ -35,7 +35,7 @@ def origin(context: click.Context, option: click.Option) -> str:
     """Return the key and the ConfigMaps of a variable that sets an option in a pod; else an empty string."""
     name = variable(long_option(option.opts))
     is_repair = context.get_parameter_source("repair") is click.core.ParameterSource.COMMANDLINE
-    own = f"{'mirror-repair' if is_repair else context.info_name}-settings"
+    own = f"{REPAIR if is_repair else context.info_name}-settings"
     is_set = name in os.environ and _is_set(context, option.name or "")
     if not is_set or not _is_in_pod() or own not in SETTINGS:  # other commands have no ConfigMap
         return ""
@@ -100,4 +100,4 @@ def _options_of_all_jobs(context: click.Context) -> Sequence[click.Option]:
     root = context.find_root()
     if not isinstance(root.command, click.Group):
         return []
-    return [option for job in root.obj for option in _options(root.command.get_command(root, job))]
+    return [option for job in JOBS for option in _options(root.command.get_command(root, job))]

@@ -9,19 +9,6 @@ import re
 from collections.abc import Iterator
 
 LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"  # a DNS label, as a regular expression
-# ConfigMaps from which the CronJobs read options: docs/security.md#settings-configmaps.
-SETTINGS = frozenset(
-    f"{each}-settings"
-    for each in (
-        "kube-chores",
-        "sync-copies",
-        "fetch-rates",
-        "mirror-audit",
-        "mirror-repair",
-        "roll-workloads",
-        "farm-pods",
-    )
-)
 KEY_NAME = "roll-workloads-key"  # a Secret: docs/roll-workloads.md#the-key-for-fingerprints
 _LABEL = re.compile(LABEL)
 # https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set
