@@ -32,8 +32,11 @@ def lacks(job: str) -> Iterator[str]:
 
 def lacks_manifests(job: str) -> Iterator[str]:
     folder = ROOT / "cronjobs" / job
+    if not folder.exists():
+        yield f"cronjobs/{job}/rbac.yaml with its ServiceAccount and rights, and cronjob.yaml"
+        return
     if not (folder / "kustomization.yaml").exists():
-        yield f"cronjobs/{job}/kustomization.yaml, with its CronJob, ServiceAccount and RBAC"
+        yield f"cronjobs/{job}/kustomization.yaml: run `make docs`"
         return
     own, all_of_them = (
         {each["metadata"]["name"] for each in load(path) if each["kind"] == "CronJob"}
@@ -42,14 +45,14 @@ def lacks_manifests(job: str) -> Iterator[str]:
     if job not in own:
         yield f"CronJob {job} in cronjobs/{job}"
     elif job not in all_of_them:
-        yield f"cronjobs/{job} among the resources of cronjobs/without-secrets/kustomization.yaml"
+        yield f"cronjobs/{job} in cronjobs/without-secrets/kustomization.yaml: run `make docs`"
 
 
 def lacks_docs(job: str, name: str) -> Iterator[str]:
     for page, text, what in (
         ("README.md", f"](docs/{job}.md)", f"a link to docs/{job}.md"),
-        ("mkdocs.yml", f": {job}.md", f"{job}.md in the nav"),
-        (".importlinter", f" {name} ", f"the layer of jobs/{name} and jobs/core/{name}"),
+        ("mkdocs.yml", f": {job}.md", f"{job}.md in the nav (`make docs`)"),
+        (".importlinter", f" {name} ", f"the layer of jobs/{name} and jobs/core/{name} (`make docs`)"),
         ("docs/outputs.md", f"\n## {job}: ", f"a scenario of {job} (`make docs` writes it from SCENARIOS)"),
     ):
         if text not in (ROOT / page).read_text():

@@ -104,10 +104,10 @@ GROUPS = {
 
 
 @pytest.fixture
-def run(request: pytest.FixtureRequest, account: str) -> Run:
+def run(api: Api, request: pytest.FixtureRequest, account: str) -> Run:
     """Run the job as an account, in a cluster where it uses each of its rights."""
     world = rights_worlds()[account]
-    run: Run = request.getfixturevalue(world.fixture)
+    run = world.runner(request, api)
     world.build(request, run)
     return partial(run, *world.arguments)
 

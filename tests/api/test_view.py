@@ -52,7 +52,7 @@ def test_the_roles_for_users_are_enough_for_every_dry_run_and_no_right_is_unused
     tokens: dict[str, str] = {}
     for number, (account, world) in enumerate(rights_worlds().items()):
         api.token = f"{number}{api.token[1:]}"  # the worlds have the same names of namespaces, with this token
-        runs[account], tokens[account] = request.getfixturevalue(world.fixture), api.token
+        runs[account], tokens[account] = world.runner(request, api), api.token
         if account != "mirror-audit":  # it audits the mirrors of mirror-repair
             world.build(request, runs[account])
     connect_with(monkeypatch, in_pod=False)

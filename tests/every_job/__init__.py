@@ -18,7 +18,7 @@ import pytest
 
 from jobs.kit.values.registry import JOBS
 from kubesandbox import Sandbox
-from tests.api.conftest import Ran
+from tests.api.conftest import Ran, Run, runs
 from tests.apis import Api
 from tests.fault_world import FaultWorld
 
@@ -30,14 +30,22 @@ CONSTANTS = ("FAULTS", "RIGHTS", "SCENARIOS")
 class RightsWorld:
     """A cluster in which one run as a ServiceAccount uses each of its rights.
 
-    `fixture` of tests/api/conftest.py runs the job as the account. `build` makes the objects with the test's fixtures;
-    it may run the job to get there. `arguments` are those of the run that uses each right.
+    `build` makes the objects with the test's fixtures; it may run the job to get there. `fixture` of
+    tests/api/conftest.py runs the job as the account; if it is empty, the job has the name of the account and needs no
+    options. `arguments` are those of the run that uses each right.
     """
 
     account: str
-    fixture: str
     build: Callable[[pytest.FixtureRequest, Callable[..., Ran]], None]
+    fixture: str = ""
     arguments: tuple[str, ...] = ()
+
+    def runner(self, request: pytest.FixtureRequest, api: Api) -> Run:
+        """Return what runs the job as the account."""
+        if self.fixture:
+            found: Run = request.getfixturevalue(self.fixture)
+            return found
+        return runs(self.account, api.service_account_kubeconfig("kube-chores", self.account))
 
     def __str__(self) -> str:
         return self.account

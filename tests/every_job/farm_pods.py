@@ -87,7 +87,7 @@ def _to_list(request: pytest.FixtureRequest, farm: Run) -> None:
     api.create(pod(shop, "new"))
 
 
-RIGHTS = [RightsWorld(JOB, "farm", _to_list)]
+RIGHTS = [RightsWorld(JOB, _to_list)]
 
 
 # outputs

@@ -114,7 +114,7 @@ def rates_to_fetch(api: Api, fetch: Run) -> None:
     api.create(exchange_rate(shop, "fresh", "JPY"))
 
 
-RIGHTS = [RightsWorld(JOB, "fetch", _to_fetch)]
+RIGHTS = [RightsWorld(JOB, _to_fetch, "fetch")]
 
 
 # the output that users read

@@ -202,8 +202,8 @@ def _to_repair_with_all_rights(request: pytest.FixtureRequest, repair: Run) -> N
 
 
 RIGHTS = [
-    RightsWorld(JOB, "audit", _to_audit),
-    RightsWorld("mirror-repair", "repair", _to_repair_with_all_rights, ("--allow-cache-loss",)),
+    RightsWorld(JOB, _to_audit, "audit"),
+    RightsWorld("mirror-repair", _to_repair_with_all_rights, "repair", ("--allow-cache-loss",)),
 ]
 
 

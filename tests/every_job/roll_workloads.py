@@ -153,7 +153,7 @@ def _to_roll(request: pytest.FixtureRequest, roll: Run) -> None:
     set_key(api, None)
 
 
-RIGHTS = [RightsWorld(JOB, "roll", _to_roll)]
+RIGHTS = [RightsWorld(JOB, _to_roll, "roll")]
 
 
 # the output that users read

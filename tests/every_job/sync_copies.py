@@ -269,7 +269,7 @@ def _to_copy(request: pytest.FixtureRequest, sync: Run) -> None:
         api.namespace(f"new-{number}")
 
 
-RIGHTS = [RightsWorld(JOB, "sync", _to_copy)]
+RIGHTS = [RightsWorld(JOB, _to_copy, "sync")]
 
 
 # outputs
