@@ -5,13 +5,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
+from click.testing import CliRunner
 
+from jobs.__main__ import chores
+from jobs.core.status.document import Observed, document
+from jobs.kit.values import registry
 from jobs.kit.values.registry import JOBS
 from kubesandbox import Sandbox
 from tests import embedded
 from tests.apis import sandbox_api
 from tests.every_job import CONSTANTS, contribution, fault_worlds, file_of, rights_worlds
 from tests.fault_world import World, differing
+from tests.installations import NOW, TARGET, cronjob
 from tests.manifests import ROOT, everything, load
 
 ACCOUNTS = [obj["metadata"]["name"] for obj in everything() if obj["kind"] == "ServiceAccount"]
@@ -73,6 +79,28 @@ def test_a_job_that_has_nothing_yet_lacks_everything() -> None:
 
     assert len(found) == 8
     assert [each for each in found if not re.search("no[-_]such[-_]job", each)] == []
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_the_status_shows_each_job_that_is_installed_or_not(job: str) -> None:
+    shown = {each["name"]: each["state"] for each in document(Observed(TARGET, [cronjob(job)]), NOW)["jobs"]}
+
+    assert list(shown) == [*JOBS]
+    assert {name for name, state in shown.items() if state != "not-installed"} == {job}
+
+
+@pytest.mark.parametrize("job", registry.ACCOUNTS)
+def test_only_the_manifests_of_a_job_are_printed_if_it_is_named(job: str) -> None:
+    printed = CliRunner().invoke(chores, ["manifests", "--only", job])
+
+    assert printed.exit_code == 0, printed.output
+    objects = yaml.safe_load_all(printed.stdout)
+    accounts = [each["metadata"]["name"] for each in objects if each["kind"] == "ServiceAccount"]
+    assert accounts == [job]
+
+
+def test_each_account_of_the_manifests_is_in_the_list() -> None:
+    assert sorted(ACCOUNTS) == sorted(registry.ACCOUNTS)
 
 
 @pytest.mark.parametrize("account", ACCOUNTS)

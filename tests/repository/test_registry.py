@@ -5,15 +5,10 @@ import textwrap
 from collections.abc import Iterable
 from itertools import groupby
 
-import pytest
 import yaml
-from click.testing import CliRunner
 
-from jobs.__main__ import chores
-from jobs.core.status.document import Observed, document
 from jobs.kit.values.registry import ACCOUNTS, JOBS, REPAIR, SETTINGS, module
-from tests.installations import NOW, TARGET, cronjob
-from tests.manifests import ROOT, everything, minutes
+from tests.manifests import ROOT, minutes
 from tests.repository.test_docs import check
 
 CRONJOBS = ROOT / "cronjobs"
@@ -151,27 +146,3 @@ def test_the_docs_have_each_job() -> None:
     write("mkdocs.yml", (r"      - Compared with", f"{new}      - Compared with"))
     options = ", ".join([*JOBS, "another command", "manifests", "documentation"])
     write(".github/ISSUE_TEMPLATE/bug.yml", (r"(?<=      options: )\[sync-copies, .*?\]", f"[{options}]"))
-
-
-@pytest.mark.parametrize("job", JOBS)
-def test_the_status_shows_each_job_that_is_installed_or_not(job: str) -> None:
-    shown = {each["name"]: each["state"] for each in document(Observed(TARGET, [cronjob(job)]), NOW)["jobs"]}
-
-    assert list(shown) == [*JOBS]
-    assert {name for name, state in shown.items() if state != "not-installed"} == {job}
-
-
-@pytest.mark.parametrize("job", ACCOUNTS)
-def test_only_the_manifests_of_a_job_are_printed_if_it_is_named(job: str) -> None:
-    printed = CliRunner().invoke(chores, ["manifests", "--only", job])
-
-    assert printed.exit_code == 0, printed.output
-    objects = yaml.safe_load_all(printed.stdout)
-    accounts = [each["metadata"]["name"] for each in objects if each["kind"] == "ServiceAccount"]
-    assert accounts == [job]
-
-
-def test_each_account_of_the_manifests_is_in_the_list() -> None:
-    accounts = [each["metadata"]["name"] for each in everything() if each["kind"] == "ServiceAccount"]
-
-    assert sorted(accounts) == sorted(ACCOUNTS)
