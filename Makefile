@@ -144,7 +144,8 @@ lock: ## write requirements.lock again, on the oldest supported Python, which ne
 docs: $(VENV)/installed ## write what is generated: cli.md, outputs.md, tables, manifests.yaml, the chart, and what names each job
 	@UPDATE_DOCS=1 $(BIN)/pytest -q tests/repository/test_registry.py
 	@UPDATE_DOCS=1 $(BIN)/pytest -q tests/repository/test_docs.py tests/repository/test_chart.py tests/repository/test_outputs.py \
-		tests/repository/test_manifests_command.py::test_the_shipped_manifests_are_what_kubectl_builds
+		tests/unit/test_status.py::test_the_example_document_is_what_the_code_makes \
+		tests/unit/test_status.py::test_the_text_is_what_the_docs_show tests/repository/test_manifests_command.py::test_the_shipped_manifests_are_what_kubectl_builds
 
 site: $(VENV)/installed-site ## build the docs as a static site in build/site; broken links are errors
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

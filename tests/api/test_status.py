@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 
 from jobs.__main__ import chores
 from jobs.kit.api import clock
+from jobs.kit.values.registry import JOBS
 from tests.api.conftest import Run, with_rule
 from tests.api.test_view import reads, user
 from tests.apis import Api, wait_for
@@ -186,7 +187,10 @@ def test_the_installation_is_found(api: Api, installed: Path) -> None:
     given = json.loads(CliRunner().invoke(chores, ["status", "-o", "json", "-n", "default"], env=default).stdout)
 
     assert json.loads(first.stdout)["namespace"] == NAMESPACE
-    assert [each["state"] for each in json.loads(second.stdout)["jobs"]] == ["never", *["not-installed"] * 4]
+    assert [each["state"] for each in json.loads(second.stdout)["jobs"]] == [
+        "never",
+        *["not-installed"] * (len(JOBS) - 1),
+    ]
     assert "namespace other is shown: no other has CronJobs of kube-chores" in " ".join(only["notes"])
     assert (given["namespace"], "it is in other" in given["unknown"]) == ("default", True)
     assert third.exit_code == 2
@@ -248,7 +252,7 @@ def test_without_crds_the_status_is_a_note(api: Api) -> None:
     done = status(api, namespace="default")
 
     assert done.exit_code == 0
-    assert done.stdout.count("not-installed") == 5
+    assert done.stdout.count("not-installed") == len(JOBS)
     assert "the status is unknown: kube-chores is not installed in namespace default" in done.stdout
     assert status(api, "--check", namespace="default").exit_code == 2
     assert "the CRD copyrators.kubechores.dev is not installed" in " ".join(done.stdout.split())

@@ -67,7 +67,7 @@ def test_the_roles_for_users_are_enough_for_every_dry_run_and_no_right_is_unused
         dry = runs[account](*arguments, "--dry-run", "--as", name, kubeconfig=api.kubeconfig)
 
         assert (dry.exit_code, _without_digests(dry)) == (admin.exit_code, _without_digests(admin)), account
-        assert dry.results, account
+        assert dry.summary, account
         if explained := EXPLAINED.get(account):
             where = (*arguments, "--explain", explained.format(tokens[account]))
             assert rows(runs[account](*where, "--as", name, kubeconfig=api.kubeconfig)), account

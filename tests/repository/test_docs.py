@@ -21,7 +21,7 @@ def check(path: Path, text: str) -> None:
     """Compare a generated document with what stands in the file, or write it where UPDATE_DOCS is set."""
     if os.environ.get("UPDATE_DOCS"):
         path.write_text(text)
-    assert path.read_text() == text, f"{path.relative_to(ROOT)} is out of date: run `make docs`"
+    assert path.exists() and path.read_text() == text, f"{path.relative_to(ROOT)} is out of date: run `make docs`"
 
 
 def check_table(path: Path, name: str, lines: list[str]) -> None:

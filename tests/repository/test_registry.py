@@ -61,6 +61,10 @@ def runs_per_hour(job: str) -> int:
 
 
 def test_the_layers_have_each_job() -> None:
+    for job in JOBS:
+        path = ROOT / "jobs" / "core" / module(job) / "__init__.py"
+        if not path.exists():
+            check(path, f'"""The parts of {job}."""\n')
     of_core = lines("    jobs.core.", [*MODULES, "status"])
     layer = " | ".join(MODULES)
     write(
@@ -77,7 +81,6 @@ def test_the_kustomizations_have_each_job() -> None:
         first = [name for name in ("rbac.yaml", "cronjob.yaml") if name in more]
         resources = ", ".join([*first, *sorted({*more} - {*first})])
         path = CRONJOBS / job / "kustomization.yaml"
-        path.touch()
         check(path, KUSTOMIZATION.format(job=job, resources=resources))
     folders = [job if job in OWN else f"{job}/job" for job in JOBS]
     account = '  - patch: "{apiVersion: v1, kind: ServiceAccount, metadata: {name: %s, namespace: kube-chores}}"\n'

@@ -276,9 +276,10 @@ def test_the_docs_derive_each_deadline() -> None:
 
     derived = {name: int(seconds) for name, seconds in re.findall(r"^\| ([\w-]+) \| (\d+) s \|", table, re.M)}
 
-    assert derived == {
-        name: each["spec"]["jobTemplate"]["spec"]["activeDeadlineSeconds"] for name, each in CRON.items()
-    }
+    shipped = {name: each["spec"]["jobTemplate"]["spec"]["activeDeadlineSeconds"] for name, each in CRON.items()}
+    assert {name: shipped.get(name) for name in derived} == derived
+    not_measured = {name: seconds for name, seconds in shipped.items() if name not in derived}
+    assert {name: seconds for name, seconds in not_measured.items() if seconds > min(derived.values())} == {}
 
 
 @pytest.mark.parametrize("name", CRON)
