@@ -10,7 +10,7 @@ from tests.api.conftest import Ran, Run, connect_with
 from tests.api.test_explain import rows
 from tests.api.test_rights import REVIEWS, used
 from tests.apis import Api, wait_for
-from tests.every_job import rights_worlds
+from tests.every_job import fault_worlds, rights_worlds
 from tests.manifests import COPIES, everything
 from tests.rights import RBAC, bind
 
@@ -75,7 +75,7 @@ def test_the_roles_for_users_are_enough_for_every_dry_run_and_no_right_is_unused
         assert api.writes() == []
         api.mark()
         runs[account](*arguments, "--as", name, kubeconfig=api.kubeconfig)
-        assert {each.status for each in api.writes()} == {403}, account
+        assert {each.status for each in api.writes()} == ({403} if fault_worlds()[account].writes else set()), account
 
     rights = set().union(*map(granted, READER))
     assert needed - REVIEWS <= {right[1:] for right in rights}
