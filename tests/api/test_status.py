@@ -301,6 +301,26 @@ def test_jobs_are_evaluated_with_the_options_of_their_cronjobs(api: Api, sync: R
     assert [each for each in lifted if each["code"] == "brake"] == []
 
 
+@pytest.mark.parametrize("api", ["sandbox"], indirect=True)
+def test_the_status_reads_no_contents_and_probes_nothing_whatever_the_settings_are(
+    api: Api, sync: Run, home: str, team: str
+) -> None:
+    def requests() -> list[tuple[str, str]]:
+        api.mark()
+        document(api)
+        return sorted((each.method, each.path) for each in api.requests())
+
+    with_rule(api, configmap(home), "settings")
+    sync()
+    Mirrors(api).healthy()
+    before = requests()
+    for job, data in (("sync-copies", {"VERIFY": "content"}), ("mirror-audit", {"PROBE": "service-proxy"})):
+        api.create(configmap(NAMESPACE, f"{job}-settings", labels={}, data=data))
+
+    assert requests() == before
+    assert [path for _, path in before if "/proxy" in path] == []
+
+
 def test_the_time_is_that_of_the_server(api: Api, installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clock, "local_time", lambda: datetime(2030, 1, 1, tzinfo=timezone.utc))
 
