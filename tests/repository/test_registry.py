@@ -15,6 +15,7 @@ CRONJOBS = ROOT / "cronjobs"
 MODULES = [module(job) for job in JOBS]
 OWN = [job for job in JOBS if (CRONJOBS / job / "rbac.yaml").exists()]  # the others have a folder of their own shape
 RUNS = {1: "every hour", 4: "every 15 minutes", 12: "every five minutes", 60: "every minute"}
+LATE = {60: "10 minutes", 12: "30", 4: "an hour", 1: "6 hours"}  # when alerts fire, by runs in an hour
 KUSTOMIZATION = """apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
 resources: [{resources}]
@@ -115,6 +116,21 @@ def test_the_chart_has_each_job() -> None:
         for job, each in yaml.safe_load(path.read_text())["jobs"].items()
     }
     assert found == {job: cronjob_of(job) for job in ACCOUNTS}
+
+
+def test_the_alerts_have_each_job_by_its_schedule() -> None:
+    groups = {number: [job for job in ACCOUNTS if runs_per_hour(job) == number] for number in LATE}
+    for file, label in (
+        ("cronjobs/components/monitoring/alerts/alerts.yaml", "chore"),
+        ("cronjobs/samples/monitoring/alert.yaml", "cronjob"),
+    ):
+        matchers = [(jobs[0], ("=~" if jobs[1:] else "=") + f'"{"|".join(jobs)}"') for jobs in groups.values()]
+        write(file, *((rf'(?<={label})=~?"{first}(?:\|[^"]*)?"', matcher) for first, matcher in matchers))
+        names = {name for _, matcher in matchers for name in re.findall(r"[a-z-]+", matcher)}
+        by_hand = [job for job in ACCOUNTS if job not in names and f'"{job}"' not in (ROOT / file).read_text()]
+        assert by_hand == [], f"{file} has no alert for their schedules"
+    told = ", ".join(f"{LATE[number]} for {' and '.join(jobs)}" for number, jobs in groups.items())
+    write("docs/alerts.md", (r"(?<= \| )10 minutes for .*?(?=, 2 days for)", told))
 
 
 def test_the_docs_have_each_job() -> None:
