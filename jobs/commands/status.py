@@ -22,7 +22,7 @@ from jobs.kit.run import flags
 from jobs.kit.run.job import Job
 from jobs.kit.run.runner import evaluate
 from jobs.kit.run.session import Session, in_session
-from jobs.kit.run.variables import PREFIX, long_option
+from jobs.kit.run.variables import PREFIX, Option
 from jobs.kit.values.errors import ApiError, ConfigurationError, UnreachableError
 from jobs.kit.values.model import ExitCode, RunOptions
 from jobs.kit.values.registry import JOBS, OF_THE_WEB, REPAIR, module
@@ -166,10 +166,9 @@ def _options(
     assert command
     given = []
     for option in command.params:
-        names = [each.removeprefix(PREFIX) for each in option.envvar or () if each.startswith(PREFIX)]
-        for name in names:
-            if name in settings and not getattr(option, "is_flag", False):
-                given += [f"{long_option(option.opts)}={settings[name]}"]
+        if isinstance(option, Option) and option.variable in option.variables and not option.is_flag:
+            name = option.variable.removeprefix(PREFIX)
+            given += [f"{option.flag}={settings[name]}"] if name in settings else []
     # click keeps the option --help of a command, with the names of its first context
     help_names = context.help_option_names
     return command.make_context(job, [*given, *arguments], help_option_names=help_names, resilient_parsing=True).params

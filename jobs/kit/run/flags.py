@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import click
 
 from jobs.kit.run import log, variables
-from jobs.kit.run.variables import long_option, variable
 from jobs.kit.values.model import DryRun, ObjectKey, RunOptions, Severity
 from jobs.kit.values.names import is_label, is_name
 
@@ -30,21 +29,7 @@ FORMATS = ("text", "json", "yaml")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class _Option(click.Option):
-    """An option whose errors name the ConfigMaps that can have its value."""
-
-    def get_error_hint(self, ctx: click.Context | None) -> str:
-        return super().get_error_hint(ctx) + (variables.origin(ctx, self) if ctx else "")
-
-
-def option(*names: str, env: tuple[str, ...] = (), settable: bool = True, **settings: Any) -> Callable[[F], F]:
-    """Return click.option with the environment variable CHORES_NAME, and those in `env`, shown in --help.
-
-    With `settable` False it has no CHORES_NAME, so that who writes a settings ConfigMap cannot set it:
-    docs/security.md#settings-configmaps.
-    """
-    found = [variable(long_option(names)), *env] if settable else [*env]
-    return click.option(*names, cls=_Option, envvar=found or None, show_envvar=bool(found), **settings)
+option = partial(click.option, cls=variables.Option)
 
 
 def run_options(
