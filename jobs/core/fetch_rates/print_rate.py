@@ -14,7 +14,7 @@ from jobs.core.fetch_rates.exchange_rates import Spec
 from jobs.core.fetch_rates.figures import Figures
 from jobs.core.fetch_rates.observed import NAME, Observed
 from jobs.kit.run import log
-from jobs.kit.run.target import user_agent
+from jobs.kit.run.session import user_agent
 from jobs.kit.values.model import ExitCode, RunOptions
 from jobs.kit.web import fetch
 

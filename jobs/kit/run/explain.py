@@ -14,10 +14,9 @@ from typing import Any
 import click
 
 from jobs import __version__
-from jobs.kit.run import target
 from jobs.kit.run.job import Job, Observed, OptionsOfJob, Settings
 from jobs.kit.run.runner import evaluate, settings_of
-from jobs.kit.run.session import Session, in_session
+from jobs.kit.run.session import Session, check_namespace, in_session
 from jobs.kit.values.explanation import Explanation, Row
 from jobs.kit.values.model import ExitCode, ObjectKey, Plan, RunOptions
 from jobs.kit.values.text import brief
@@ -40,7 +39,7 @@ def explain(
     """
 
     def body(session: Session) -> ExitCode:
-        target.check_namespace(session.cluster(), session.connection, session.options)
+        check_namespace(session.cluster(), session.connection, session.options)
         plan, observed = evaluate(job, session, job_options)
         settings = settings_of(job, session, job_options)
         found = explanation(where, plan, observed, settings, session.transport.clock.now())

@@ -22,9 +22,7 @@ from jobs.kit import web
 from jobs.kit.api.endpoint import read_limited
 from jobs.kit.run import log, pod_message
 from jobs.kit.run.gauges import LAST_SUCCESS, of_end, of_traffic
-from jobs.kit.run.session import Measured
-from jobs.kit.run.stop import Stop
-from jobs.kit.run.target import user_agent
+from jobs.kit.run.session import Measured, Stop, user_agent
 from jobs.kit.values.metrics import Metric, Sample
 from jobs.kit.values.model import DryRun, ExitCode, RunOptions
 from jobs.kit.values.reads import NOT_FETCHED

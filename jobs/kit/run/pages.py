@@ -8,7 +8,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from jobs.kit.run import log
-from jobs.kit.run.target import user_agent
+from jobs.kit.run.session import user_agent
 from jobs.kit.values.model import Fetch
 from jobs.kit.values.reads import Page
 from jobs.kit.values.text import listed

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from jobs.kit.api.answers import error_of
 from jobs.kit.api.cluster import Cluster
-from jobs.kit.run import log, pod_message, report, target
+from jobs.kit.run import log, pod_message, report
 from jobs.kit.run.apply import apply
 from jobs.kit.run.brakes import block_deletes
 from jobs.kit.run.job import Job, Observed, OptionsOfJob, Settings
@@ -34,9 +34,18 @@ from jobs.kit.run.results import (
     not_attempted,
     observation_failed,
 )
-from jobs.kit.run.session import Measured, Session, in_session
+from jobs.kit.run.session import (
+    Measured,
+    Session,
+    Stop,
+    brake_message,
+    check_namespace,
+    clock_message,
+    in_session,
+    log_target,
+    stopped_by_signals,
+)
 from jobs.kit.run.statuses import Statuses
-from jobs.kit.run.stop import Stop, stopped_by_signals
 from jobs.kit.values.errors import ApiError, ChoresError, UnwrittenError
 from jobs.kit.values.model import Action, DryRun, ExitCode, Finding, Need, Outcome, Plan, Result, RunOptions
 from jobs.kit.values.reads import ReadResult
@@ -90,15 +99,15 @@ def _run(
     options, connection = session.options, session.connection
     measured.session = session
     created = _create(job, session, job_options)
-    target.check_namespace(created.cluster, connection, options)
-    target.log_target(job.name, connection, options)
+    check_namespace(created.cluster, connection, options)
+    log_target(job.name, connection, options)
     plan, results = created.execute()
     code = session.stopping.exit_code or _exit_code(results, options)
     if session.transport.clock.ahead:
-        log.log.warning("%s", target.clock_message(session.transport.clock.ahead))
+        log.log.warning("%s", clock_message(session.transport.clock.ahead))
     report.write(report.Report(job.name, options, plan, results, session.transport.traffic, code))
     for brake in plan.brakes:  # last: a long report would scroll it off the terminal
-        log.log.error(target.brake_message(job.name, job.cronjob, brake, connection, options))
+        log.log.error(brake_message(job.name, job.cronjob, brake, connection, options))
     if not session.stopping():
         measured.gauges = lambda: created.gauges(results)
     if created.writes:

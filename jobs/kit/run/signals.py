@@ -1,4 +1,4 @@
-"""Signals of programs that run until they are stopped. A run of a job handles signals in stop.py."""
+"""Signals of programs that run until they are stopped. A run of a job handles signals in session.py."""
 
 from __future__ import annotations
 
