@@ -14,23 +14,16 @@ from jobs.kit.api.cluster import Cluster
 from jobs.kit.api.connect import Connection
 from jobs.kit.files.schema import crd, crd_names
 from jobs.kit.run import flags
-from jobs.kit.run.job import Job
+from jobs.kit.run.job import Job, NoOptions
 from jobs.kit.run.runner import run
 from jobs.kit.values.decoding import decode_plain
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.findings import unreadable
-from jobs.kit.values.model import Action, Body, Finding, Fix, Need, ObjectKey, Plan, RunOptions, Severity, Summary
+from jobs.kit.values.model import Action, Body, Finding, Fix, Need, ObjectKey, Plan, Severity, Summary
 from jobs.kit.values.reads import Page, ReadResult
 from jobs.kit.values.resources import CRDS, by_kind
 
 NAME = "install-crds"
-
-
-@dataclass(frozen=True)
-class Options:
-    """The options of all jobs: this command has no others."""
-
-    run: RunOptions
 
 
 class Definition(Body, frozen=True):
@@ -55,7 +48,7 @@ class Observed:
         return Observed({**self.definitions, **read})
 
 
-def settings(_connection: Connection, _options: Options) -> None:
+def settings(_connection: Connection, _options: NoOptions) -> None:
     """Return no settings: the CRDs are the same in every cluster."""
 
 
@@ -100,8 +93,8 @@ def _covers(desired: Any, actual: Any) -> bool:
 
 
 @click.command(NAME)
-@flags.run_options(Options)
-def command(context: click.Context, options: Options) -> None:
+@flags.run_options(NoOptions)
+def command(context: click.Context, options: NoOptions) -> None:
     """Install the CustomResourceDefinitions of the jobs.
 
     Does the same as 'kubectl apply --server-side -k cronjobs/crds', without a copy of these files. Requires

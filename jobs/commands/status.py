@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from importlib import import_module
 from typing import Any
 
@@ -19,7 +19,7 @@ from jobs.core.status.observe import Reads, why_unread
 from jobs.core.status.problems import Evaluated
 from jobs.core.status.text import text
 from jobs.kit.run import flags
-from jobs.kit.run.job import Job
+from jobs.kit.run.job import Job, NoOptions
 from jobs.kit.run.runner import evaluate
 from jobs.kit.run.session import Session, in_session
 from jobs.kit.run.variables import PREFIX, Option
@@ -36,13 +36,6 @@ _MOST_NAMED = 5
 _READ_ONLY = {"verify": "metadata", "probe": "none", "repair": False}
 
 
-@dataclass(frozen=True)
-class Options:
-    """The options of all commands: this command has no others."""
-
-    run: RunOptions
-
-
 @click.command(NAME)
 @flags.option("--check", settable=False, is_flag=True, help="Exit 3 if something is wrong.")
 @flags.option(
@@ -55,8 +48,10 @@ class Options:
     help="Format on stdout.",
 )
 @flags.option("--verbose", "-v", is_flag=True, help="Show each problem in full, on its own.")
-@flags.run_options(Options, "Namespace of the installation; default is the one that has its CronJobs.", reads_only=True)
-def command(context: click.Context, options: Options) -> None:
+@flags.run_options(
+    NoOptions, "Namespace of the installation; default is the one that has its CronJobs.", reads_only=True
+)
+def command(context: click.Context, options: NoOptions) -> None:
     """Show each job, what is wrong, and what to do.
 
     Reads CronJobs, their Jobs and pods, and the statuses of custom resources. Evaluates all

@@ -31,6 +31,13 @@ class Options(Protocol):
         """The options that all jobs have."""
 
 
+@dataclass(frozen=True)
+class NoOptions:
+    """The options of a command that has only those of all jobs."""
+
+    run: RunOptions
+
+
 OptionsOfJob = TypeVar("OptionsOfJob", bound=Options)
 Observed = TypeVar("Observed", bound=Observation)
 Settings = TypeVar("Settings")
