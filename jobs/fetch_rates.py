@@ -21,7 +21,7 @@ from jobs.core.fetch_rates.providers import PROVIDERS
 from jobs.core.fetch_rates.status import status_updates
 from jobs.kit.api.connect import Connection
 from jobs.kit.api.custom_resources import from_files
-from jobs.kit.run import flags, variables
+from jobs.kit.run import flags
 from jobs.kit.run.job import Job, Limits
 from jobs.kit.run.runner import run
 from jobs.kit.values.model import ObjectKey, RunOptions
@@ -169,7 +169,7 @@ def _check(context: click.Context, options: Options) -> None:
             problems.append(f"--configmap: {configmap!r} is not a valid name of a ConfigMap")
     else:
         with_currency = {"base": options.base, "provider": options.provider, "configmap": configmap}
-        needing = (variables.named(context, name) for name, value in with_currency.items() if value)
+        needing = (flags.named(context, name) for name, value in with_currency.items() if value)
         problems = [f"{name} needs --currency" for name in needing]
     if problems:
         raise click.UsageError("; ".join(problems))

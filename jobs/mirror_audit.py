@@ -19,7 +19,7 @@ from jobs.core.mirror_audit.registry_mirrors import parse_registry_mirror
 from jobs.core.mirror_audit.status import status_updates
 from jobs.kit.api.connect import Connection
 from jobs.kit.api.custom_resources import from_files
-from jobs.kit.run import flags, log, variables
+from jobs.kit.run import flags, log
 from jobs.kit.run.job import Job, Limits, Steps
 from jobs.kit.run.runner import run
 from jobs.kit.values.model import ObjectKey, RunOptions
@@ -160,6 +160,6 @@ def command(context: click.Context, options: Options) -> None:
     """
     if not options.repair and (options.allow_cache_loss or options.wait):
         given = [name for name in ("allow_cache_loss", "wait") if getattr(options, name)]
-        names = " and ".join(variables.named(context, name) for name in given)
+        names = " and ".join(flags.named(context, name) for name in given)
         raise click.UsageError(f"{names} cannot be used without --repair.")
     context.exit(run(job(options), options))

@@ -19,10 +19,10 @@ from jobs.core.status.observe import Reads, why_unread
 from jobs.core.status.problems import Evaluated
 from jobs.core.status.text import text
 from jobs.kit.run import flags
+from jobs.kit.run.flags import PREFIX, Option
 from jobs.kit.run.job import Job, NoOptions
 from jobs.kit.run.runner import evaluate
 from jobs.kit.run.session import Session, in_session
-from jobs.kit.run.variables import PREFIX, Option
 from jobs.kit.values.errors import ApiError, ConfigurationError, UnreachableError
 from jobs.kit.values.model import ExitCode, RunOptions
 from jobs.kit.values.registry import JOBS, OF_THE_WEB, REPAIR, module

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from jobs.__main__ import chores
 from jobs.core.fetch_rates.figures import Figures
 from jobs.core.sync_copies.kinds import KINDS
-from jobs.kit.run.variables import variable
+from jobs.kit.run.flags import variable
 from jobs.kit.values.registry import JOBS, SETTINGS, module
 from tests.manifests import ROOT, everything
 

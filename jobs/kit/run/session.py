@@ -26,7 +26,7 @@ from jobs.kit.api.cluster import Cluster
 from jobs.kit.api.connect import Connection, connect
 from jobs.kit.api.transport import RETRY_SECONDS, Transport
 from jobs.kit.run import log
-from jobs.kit.run.variables import variable
+from jobs.kit.run.flags import variable
 from jobs.kit.values.errors import ChoresError, ConfigurationError, UnreachableError
 from jobs.kit.values.model import Brake, DryRun, ExitCode, RunOptions
 from jobs.kit.values.resources import NAMESPACES
