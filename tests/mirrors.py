@@ -163,7 +163,7 @@ class Mirrors:
         endpoint = {"addresses": [address], "targetRef": registry_pod(mirror)}
         self._slice(mirror.name, {**endpoint, "conditions": {"ready": ready}}, {"registry": port})
         cache = CACHE_PORT if port == PORT else port
-        headless = mirror.headless_service.metadata.name
+        headless = mirror.headless_service.name
         self._slice(headless, {**endpoint, "conditions": {"ready": True}}, {"registry": port, "cache": cache})
 
     def _slice(self, service: str, endpoint: Object, ports: dict[str, int]) -> None:

@@ -114,7 +114,7 @@ def _mirror(cluster: BenchCluster, name: str) -> None:
     applied(mirror.daemon_set.document(), **OBSERVED, **on_nodes, numberMisscheduled=0)
     pod = {"kind": "Pod", "namespace": NAMESPACE, "name": f"{mirror.name}-0"}
     endpoint = {"addresses": ["10.1.0.1"], "conditions": {"ready": True}, "targetRef": pod}
-    headless = mirror.headless_service.metadata.name
+    headless = mirror.headless_service.name
     api.put(_slice(mirror.name, f"{mirror.name}-1", {"registry": PORT}, [endpoint]))
     api.put(_slice(headless, f"{headless}-1", {"registry": PORT, "cache": CACHE_PORT}, [endpoint]))
 

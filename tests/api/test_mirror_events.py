@@ -63,7 +63,7 @@ def uid_of(api: Api, involved: Object) -> str:
 
 
 def node_pods(mirror: Mirror, *suffixes: str) -> list[str]:
-    return [f"{mirror.daemon_set.metadata.name}-{each}" for each in suffixes]
+    return [f"{mirror.daemon_set.name}-{each}" for each in suffixes]
 
 
 def rejected(mirrors: Mirrors, mirror: Mirror) -> None:
@@ -127,7 +127,7 @@ def test_an_event_of_a_claim_without_a_volume_is_quoted(api: Api, audit: Run, mi
 def test_parts_that_change_between_attempts_write_no_status(api: Api, audit: Run, mirrors: Mirrors) -> None:
     mirror = mirrors.healthy()
     node_pod_not_ready(mirrors, mirror)
-    owner = mirror.daemon_set.metadata.name
+    owner = mirror.daemon_set.name
     audit()
 
     def again(suffix: str, port: int, number: int) -> None:

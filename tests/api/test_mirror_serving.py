@@ -61,7 +61,7 @@ def test_fields_of_others_that_break_a_mirror_are_found_and_repaired(
     drifted = [each for each in audit("--diff").results if each["code"] == "drifted"]
 
     changed = {(each["object"]["name"], change["field"]) for each in drifted for change in each["changes"]}
-    fields = {(getattr(mirror, resource).metadata.name, field) for resource, _, field in BREAKING[what]}
+    fields = {(getattr(mirror, resource).name, field) for resource, _, field in BREAKING[what]}
     assert fields <= changed
     assert {each["reason"].endswith(" changed by kubectl-edit") for each in drifted} == {True}
     assert repair().exit_code == 0
@@ -120,7 +120,7 @@ def foreign_pod(mirrors: Mirrors, mirror: Mirror) -> str:
     if api.kind == "sandbox":
         reference = {"kind": "Pod", "namespace": NAMESPACE, "name": name}
         for service in (mirror.service, mirror.headless_service):
-            second_endpoint(mirrors, mirror, service=service.metadata.name, targetRef=reference)
+            second_endpoint(mirrors, mirror, service=service.name, targetRef=reference)
         return name
     template = mirror.stateful_set.document()["spec"]["template"]
     metadata = {"name": name, "namespace": NAMESPACE, "labels": template["metadata"]["labels"]}
@@ -137,7 +137,7 @@ def foreign_pod(mirrors: Mirrors, mirror: Mirror) -> str:
         return any(each.get("targetRef", {}).get("name") == name for each in endpoints)
 
     for each in (mirror.service, mirror.headless_service):
-        wait_for(partial(is_behind, each.metadata.name), "the endpoint")
+        wait_for(partial(is_behind, each.name), "the endpoint")
     return name
 
 
@@ -172,7 +172,7 @@ def test_a_foreign_pod_with_the_labels_of_the_registry_is_named(audit: Run, mirr
     which = f"pod {name} is not part of the registry, but nodes send requests there"
     expected = f"has 2 endpoints for 1 replica: {which}"
     services = (mirror.service, mirror.headless_service)
-    assert reasons == {each.metadata.name: expected for each in services}
+    assert reasons == {each.name: expected for each in services}
 
 
 def test_a_foreign_pod_does_not_count_as_the_registry(
@@ -199,7 +199,7 @@ def test_the_cache_is_not_probed_while_its_service_has_foreign_endpoints(
     probe: Run, mirrors: Mirrors, registries: Registries
 ) -> None:
     mirror = mirrors.healthy(upstream=registries.upstream)
-    headless = mirror.headless_service.metadata.name
+    headless = mirror.headless_service.name
     second_endpoint(mirrors, mirror, service=headless)
     registries.caches[mirror.name] = cache_state(used=False)
 
@@ -221,7 +221,7 @@ def test_a_registry_with_another_start_ordinal_counts_as_the_registry(api: Api, 
     mirrors.settle(mirror)
     if api.kind == "sandbox":
         for service in (mirror.service, mirror.headless_service):
-            metadata = {"name": f"{service.metadata.name}-1", "namespace": NAMESPACE}
+            metadata = {"name": f"{service.name}-1", "namespace": NAMESPACE}
             found = {"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": metadata}
             mirrors.edit(found, {"endpoints": [{"addresses": ["10.1.0.1"], "targetRef": registry_pod(mirror, 1)}]})
 

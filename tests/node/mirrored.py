@@ -46,7 +46,7 @@ class Mirrored:
         self.add_volume(volume_mib)
         self.repair(lambda: meanwhile(self))
         self.mirror = mirrors.of(self.asked)
-        rolled_out(self.kubectl, "daemonset", self.mirror.daemon_set.metadata.name)
+        rolled_out(self.kubectl, "daemonset", self.mirror.daemon_set.name)
         self._namespace = api.namespace("apps")
 
     def repair(self, meanwhile: Callable[[], object] = lambda: None) -> str:

@@ -187,13 +187,13 @@ def test_a_mirror_that_never_worked_works_when_it_is_corrected_and_its_old_file_
 
     image = upstream.push("app")
     lab = mirrored(meanwhile=correct, upstreamUrl="127.0.0.1:1", registryHost="old.example.com")
-    rolled_out(kubectl, "daemonset", lab.mirror.daemon_set.metadata.name)
+    rolled_out(kubectl, "daemonset", lab.mirror.daemon_set.name)
     old = lab.hosts_toml.parent.parent / "old.example.com"
     assert (old.exists(), lab.hosts_toml.exists()) == (True, False)
 
     api.patch(lab.asked, {"spec": {"registryHost": None}})
     lab.repair()
-    rolled_out(kubectl, "daemonset", lab.mirror.daemon_set.metadata.name)
+    rolled_out(kubectl, "daemonset", lab.mirror.daemon_set.name)
 
     assert (old.exists(), lab.hosts_toml.exists()) == (False, True)
     lab.run("app", image)
@@ -251,7 +251,7 @@ def test_a_file_is_written_again_and_is_removed_before_the_mirror_is(
 
 def test_a_hung_process_on_a_node_is_restarted(mirrored: Start, kubectl: Kubectl) -> None:
     lab = mirrored()
-    name = lab.mirror.daemon_set.metadata.name
+    name = lab.mirror.daemon_set.name
     path = "/spec/template/spec/containers/0/livenessProbe/periodSeconds"
     often = json.dumps([{"op": "replace", "path": path, "value": 2}])
     kubectl(f"patch daemonset {name} -n {NODES} --type=json -p '{often}'")

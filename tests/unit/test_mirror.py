@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from jobs.core.mirror_audit.desired.mirror import Mirror
+from jobs.core.mirror_audit.desired.mirror import Manifest, Mirror
 from jobs.core.mirror_audit.desired.names import NAME, is_pinned
 from jobs.core.mirror_audit.observed import Observed, Settings
 from jobs.core.mirror_audit.plan import plan
@@ -35,9 +35,14 @@ def mirror(upstream: str = "quay.io", name: str = "m", *, version: str = "", **s
     return Mirror(registry_mirror, "mirrors", "kube-chores:1", "10.0.0.7", version)
 
 
+def pod(of: Manifest) -> Any:
+    """Return the pod of a workload."""
+    return of.body["spec"]["template"]["spec"]
+
+
 def env(of: Mirror) -> dict[str, str | None]:
-    registry, _ = of.stateful_set.spec.template.spec.containers
-    return {each.name: each.value for each in registry.env}
+    registry, _ = pod(of.stateful_set)["containers"]
+    return {each["name"]: each.get("value") for each in registry["env"]}
 
 
 @pytest.mark.parametrize(
@@ -63,14 +68,14 @@ def test_a_spec_defines_the_upstream_and_the_host_in_the_names_of_images(
     desired = mirror(given, registryHost=registry_host)
 
     assert env(desired)["REGISTRY_PROXY_REMOTEURL"] == f"https://{upstream}"
-    args = desired.daemon_set.spec.template.spec.containers[0].args
+    args = pod(desired.daemon_set)["containers"][0]["args"]
     mirror_args = (f"--host={host}", "--mirror=http://10.0.0.7:5000", f"--upstream=https://{upstream}")
     state = "--state=/run/kube-chores/problems"
-    assert args == ("mirror-node", "--name=m", *mirror_args, "--containerd-dir=/node/etc/containerd", state)
+    assert args == ["mirror-node", "--name=m", *mirror_args, "--containerd-dir=/node/etc/containerd", state]
 
 
 def test_without_a_fallback_nodes_do_not_get_the_upstream() -> None:
-    args = mirror(fallback="None").daemon_set.spec.template.spec.containers[0].args
+    args = pod(mirror(fallback="None").daemon_set)["containers"][0]["args"]
 
     assert [each for each in args if each.startswith("--upstream")] == []
 
@@ -85,7 +90,7 @@ def test_a_registry_serves_no_profiles_whatever_its_image_configures() -> None:
 def test_an_ipv6_address_is_in_brackets() -> None:
     desired = replace(mirror(), cluster_ip="fd00::7")
 
-    assert "--mirror=http://[fd00::7]:5000" in desired.daemon_set.spec.template.spec.containers[0].args
+    assert "--mirror=http://[fd00::7]:5000" in pod(desired.daemon_set)["containers"][0]["args"]
 
 
 @pytest.mark.parametrize(
@@ -159,29 +164,28 @@ def test_a_registry_has_a_cache_container_with_the_same_volume_and_rights() -> N
 
 def test_only_a_mirror_with_a_fallback_is_unready_without_free_space() -> None:
     def probe(**spec: str) -> object:
-        return mirror(**spec).stateful_set.spec.template.spec.containers[1].readiness_probe
+        return pod(mirror(**spec).stateful_set)["containers"][1].get("readinessProbe")
 
     assert probe(fallback="Upstream") is not None
     assert probe(fallback="None") is None
 
 
 def test_a_registry_that_hangs_is_ended_within_30_seconds() -> None:
-    probe = mirror().stateful_set.spec.template.spec.containers[0].liveness_probe
-    assert probe
-    assert probe.termination_grace_period_seconds
+    probe = pod(mirror().stateful_set)["containers"][0]["livenessProbe"]
 
     # The first attempt starts within a period; each attempt takes its whole timeout.
-    detected = probe.period_seconds + probe.failure_threshold * max(probe.timeout_seconds, probe.period_seconds)
-    assert detected + probe.termination_grace_period_seconds <= 30
+    period = probe["periodSeconds"]
+    detected = period + probe["failureThreshold"] * max(probe["timeoutSeconds"], period)
+    assert detected + probe["terminationGracePeriodSeconds"] <= 30
 
 
 def test_the_headless_service_publishes_the_cache_of_a_registry_that_is_not_ready() -> None:
-    service = mirror().headless_service.spec
+    service, headless = (each.body["spec"] for each in (mirror().service, mirror().headless_service))
 
-    assert [(each.name, each.port) for each in service.ports] == [("registry", 5000), ("cache", 5001)]
-    assert service.publish_not_ready_addresses is True
-    assert [each.name for each in mirror().service.spec.ports] == ["registry"]
-    assert mirror().service.spec.publish_not_ready_addresses is False
+    assert [(each["name"], each["port"]) for each in headless["ports"]] == [("registry", 5000), ("cache", 5001)]
+    assert headless["publishNotReadyAddresses"] is True
+    assert [each["name"] for each in service["ports"]] == ["registry"]
+    assert service["publishNotReadyAddresses"] is False
 
 
 def test_a_registry_has_no_descriptor_cache_and_a_ttl_of_a_week() -> None:
@@ -191,38 +195,41 @@ def test_a_registry_has_no_descriptor_cache_and_a_ttl_of_a_week() -> None:
 
 def test_selectors_select_only_the_pods_of_their_own_workload() -> None:
     desired = mirror()
-    workloads = (desired.stateful_set.spec, desired.daemon_set.spec)
-    registry, node = (each.selector["matchLabels"] for each in workloads)
+    workloads = [each.body["spec"] for each in (desired.stateful_set, desired.daemon_set)]
+    registry, node = selectors = [each["selector"]["matchLabels"] for each in workloads]
+    labels = [each["template"]["metadata"]["labels"] for each in workloads]
 
-    for spec in workloads:
-        assert spec.selector["matchLabels"].items() <= spec.template.metadata.labels.items()
-    assert not registry.items() <= workloads[1].template.metadata.labels.items()
-    assert not node.items() <= workloads[0].template.metadata.labels.items()
-    assert desired.service.spec.selector == desired.headless_service.spec.selector == registry
+    for selector, its in zip(selectors, labels, strict=True):
+        assert selector.items() <= its.items()
+    assert not registry.items() <= labels[1].items()
+    assert not node.items() <= labels[0].items()
+    services = (desired.service, desired.headless_service)
+    assert [each.body["spec"]["selector"] for each in services] == [registry, registry]
 
 
 def test_the_resources_refer_to_each_other() -> None:
     desired = mirror()
-    pod = desired.stateful_set.spec.template.spec
+    registry = pod(desired.stateful_set)
 
-    assert desired.stateful_set.spec.service_name == desired.headless_service.metadata.name
-    assert desired.headless_service.spec.cluster_ip == "None"
-    assert pod.volumes[0].persistent_volume_claim
-    assert pod.volumes[0].persistent_volume_claim["claimName"] == desired.claim.metadata.name
-    assert desired.service.spec.ports[0].target_port == pod.containers[0].ports[0].name
+    assert desired.stateful_set.body["spec"]["serviceName"] == desired.headless_service.name
+    assert desired.headless_service.body["spec"]["clusterIP"] == "None"
+    assert registry["volumes"][0]["persistentVolumeClaim"]["claimName"] == desired.claim.name
+    port = desired.service.body["spec"]["ports"][0]
+    assert port["targetPort"] == registry["containers"][0]["ports"][0]["name"]
     assert len({each.key for each in desired.resources}) == len(desired.resources) == 5
 
 
 def test_every_resource_is_stamped() -> None:
-    for each in mirror().resources:
-        assert stamps.is_managed(each.metadata.labels, NAME, "")
-        assert each.metadata.annotations[stamps.RULE] == "m"
-    assert mirror().claim.metadata.annotations[stamps.ORPHANS] == "Retain"
+    metadata = [each.body["metadata"] for each in mirror().resources]
+
+    assert all(stamps.is_managed(each["labels"], NAME, "") for each in metadata)
+    assert {each["annotations"][stamps.RULE] for each in metadata} == {"m"}
+    assert mirror().claim.body["metadata"]["annotations"][stamps.ORPHANS] == "Retain"
 
 
 def test_a_changed_configuration_or_login_rolls_the_registry() -> None:
     def annotations(of: Mirror) -> Any:
-        return of.stateful_set.spec.template.metadata.annotations
+        return of.stateful_set.body["spec"]["template"]["metadata"]["annotations"]
 
     usual = mirror(credentialsSecret="login", version="1")
 
@@ -233,13 +240,13 @@ def test_a_changed_configuration_or_login_rolls_the_registry() -> None:
 
 
 def test_credentials_are_references_and_never_values() -> None:
-    refs = {
-        each.name: (each.value_from["secretKeyRef"].name, each.value_from["secretKeyRef"].key)
-        for each in mirror(credentialsSecret="login").stateful_set.spec.template.spec.containers[0].env
-        if each.value_from
-    }
+    env = pod(mirror(credentialsSecret="login").stateful_set)["containers"][0]["env"]
+    found = {each["name"]: each["valueFrom"]["secretKeyRef"] for each in env if "valueFrom" in each}
 
-    assert refs == {"REGISTRY_PROXY_USERNAME": ("login", "username"), "REGISTRY_PROXY_PASSWORD": ("login", "password")}
+    assert found == {
+        "REGISTRY_PROXY_USERNAME": {"name": "login", "key": "username"},
+        "REGISTRY_PROXY_PASSWORD": {"name": "login", "key": "password"},
+    }
 
 
 def test_no_field_is_set_that_only_the_server_sets() -> None:
@@ -259,17 +266,19 @@ def test_every_field_of_the_spec_is_set() -> None:
         registryTolerations=[{"key": "b", "operator": "Exists"}],
         priorityClassName="infra",
     )
-    container, _ = desired.stateful_set.spec.template.spec.containers
+    pods = [pod(each) for each in (desired.daemon_set, desired.stateful_set)]
+    container, _ = pods[1]["containers"]
 
-    claim = desired.claim.spec
-    assert (claim.resources.requests, claim.storage_class_name) == ({"storage": "5Gi"}, "fast")
-    assert container.image == PINNED
-    assert container.resources.limits == {"memory": "1Gi", "cpu": 2, "ephemeral-storage": "512Mi"}
-    assert container.resources.requests == {"cpu": "50m", "memory": "128Mi", "ephemeral-storage": "64Mi"}
-    pods = [each.spec.template.spec for each in (desired.daemon_set, desired.stateful_set)]
-    assert [each.key for pod in pods for each in pod.tolerations] == ["a", "b"]
-    assert [pod.priority_class_name for pod in pods] == ["infra", "infra"]
-    assert mirror(tolerations=[]).daemon_set.spec.template.spec.tolerations == ()
+    claim = desired.claim.body["spec"]
+    assert (claim["resources"]["requests"], claim["storageClassName"]) == ({"storage": "5Gi"}, "fast")
+    assert container["image"] == PINNED
+    assert container["resources"] == {
+        "limits": {"memory": "1Gi", "cpu": 2, "ephemeral-storage": "512Mi"},
+        "requests": {"cpu": "50m", "memory": "128Mi", "ephemeral-storage": "64Mi"},
+    }
+    assert [each["key"] for found in pods for each in found["tolerations"]] == ["a", "b"]
+    assert [each["priorityClassName"] for each in pods] == ["infra", "infra"]
+    assert "tolerations" not in pod(mirror(tolerations=[]).daemon_set)
 
 
 @pytest.mark.parametrize(
@@ -353,7 +362,7 @@ def test_a_mirror_is_absent_only_if_every_kind_was_read_and_no_object_has_its_na
 def test_an_orphan_is_deleted_only_if_the_kinds_that_may_use_it_are_readable(unread: str) -> None:
     claim = mirror().claim
     identity = {"uid": "1", "resourceVersion": "1"}
-    resources = {claim.key: {**claim.body(), "metadata": {**claim.body()["metadata"], **identity}}}
+    resources = {claim.key: {**claim.body, "metadata": {**claim.body["metadata"], **identity}}}
     settings = Settings("mirrors", "kube-chores:1", repair=True, allow_cache_loss=True)
 
     def writes(**errors: ApiError) -> list[object]:

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from jobs.core.mirror_audit.actual.objects import Object
-from jobs.core.mirror_audit.desired.manifests import Manifest
+from jobs.core.mirror_audit.desired.mirror import Manifest
 from jobs.core.mirror_audit.quantities import quantity
 from jobs.kit.values import stamps
 from jobs.kit.values.model import Change
@@ -51,7 +51,7 @@ class Drift(NamedTuple):
 
 def resource_drift(desired: Manifest, actual: Object) -> list[Drift]:
     """Return the drift of a resource, sorted."""
-    return drift(desired.body(), actual, _NOT_DRIFT)
+    return drift(desired.body, actual, _NOT_DRIFT)
 
 
 def drift(desired: Object, actual: Object, ignored: frozenset[Path] = frozenset()) -> list[Drift]:

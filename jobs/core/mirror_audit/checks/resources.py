@@ -15,8 +15,7 @@ from jobs.core.mirror_audit.actual.objects import (
 )
 from jobs.core.mirror_audit.checks.drift import Drift, resource_drift
 from jobs.core.mirror_audit.checks.findings import Problem, finding
-from jobs.core.mirror_audit.desired.manifests import Manifest
-from jobs.core.mirror_audit.desired.mirror import Mirror
+from jobs.core.mirror_audit.desired.mirror import Manifest, Mirror
 from jobs.core.mirror_audit.observed import Observed, Settings
 from jobs.core.mirror_audit.quantities import quantity
 from jobs.core.mirror_node.hosts import UNUSED
@@ -71,7 +70,7 @@ def _drift_reason(desired: Manifest, actual: Object, found: list[Drift]) -> str:
     else:
         verb = "differs" if len(found) == 1 else "differ"
         reason = f"{named([each.change.field for each in found])} {changed or f'{verb} from what the mirror defines'}"
-    if fingerprint != desired.metadata.annotations[stamps.FINGERPRINT]:
+    if fingerprint != desired.body["metadata"]["annotations"][stamps.FINGERPRINT]:
         reason += "; the mirror, or something it depends on, changed after the last write"
     return reason
 
@@ -151,7 +150,7 @@ def _daemon_set(mirror: Mirror, desired: Manifest, actual: Object, observed: Obs
 
 def _restricting_fields(desired: Manifest, actual: Object) -> Iterator[str]:
     """Yield the fields, changed by others, that restrict on which nodes pods run."""
-    desired_pod, pod = (each["spec"]["template"]["spec"] for each in (desired.body(), actual))
+    desired_pod, pod = (each["spec"]["template"]["spec"] for each in (desired.body, actual))
     if (pod.get("nodeSelector") or {}) != desired_pod["nodeSelector"]:
         yield "nodeSelector"
     if ((pod.get("affinity") or {}).get("nodeAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution"):

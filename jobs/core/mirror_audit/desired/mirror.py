@@ -1,34 +1,22 @@
 """The desired resources of a mirror: what a RegistryMirror defines, as manifests. Pure.
 
-mirror.service.spec.ports[0].port
-mirror.stateful_set.spec.template.spec.containers[0].image
-[each.key for each in mirror.resources]
+They have exactly the fields that kube-chores sets: the server sets defaults for all others, and users can set them.
+The order of fields is part of the fingerprint.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import msgspec
-from msgspec import Struct, structs
 
 from jobs.core.mirror_audit.desired import names
-from jobs.core.mirror_audit.desired.manifests import (
-    ClaimSpec,
-    Manifest,
-    Metadata,
-    PodSpec,
-    PodTemplate,
-    ResourceAmounts,
-    ServicePort,
-    ServiceSpec,
-    UpdateStrategy,
-    WorkloadSpec,
-)
-from jobs.core.mirror_audit.desired.pods import node_pod, registry_pod
+from jobs.core.mirror_audit.desired.pods import Part, node_pod, registry_pod
 from jobs.core.mirror_audit.registry_mirrors import RegistryMirror, Spec
 from jobs.kit.values import stamps
 from jobs.kit.values.model import ObjectKey
@@ -44,7 +32,29 @@ from jobs.kit.values.resources import (
 
 CONFIG_HASH = "kubechores.dev/config-hash"
 CREDENTIALS_VERSION = "kubechores.dev/credentials-version"
-_ROLLING = "RollingUpdate"
+_NAME_LABEL = {"app.kubernetes.io/name": "registry-mirror"}
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A desired object. `body` is its content without apiVersion and kind, like an item of a list."""
+
+    resource: Resource
+    body: Mapping[str, Any]
+
+    @property
+    def key(self) -> ObjectKey:
+        """Its kind, name and namespace."""
+        return ObjectKey(self.resource.kind, self.name, self.body["metadata"]["namespace"])
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return str(self.body["metadata"]["name"])
+
+    def document(self) -> dict[str, Any]:
+        """Return a copy of its whole content: the body of a server-side apply."""
+        return {"apiVersion": self.resource.api_version, "kind": self.resource.kind, **deepcopy(dict(self.body))}
 
 
 @dataclass(frozen=True)
@@ -89,52 +99,46 @@ class Mirror:
     @cached_property
     def service(self) -> Manifest:
         """The Service from which nodes pull."""
-        return self._manifest(SERVICES, self._service_spec())
+        # With other values, nodes get no response, or pull from a pod that is not ready instead of the upstream.
+        fields = {"publishNotReadyAddresses": False, "internalTrafficPolicy": "Cluster"}
+        return self._manifest(SERVICES, self._service_spec([_port(names.PORT_NAME, names.PORT)]) | fields)
 
     @cached_property
     def headless_service(self) -> Manifest:
         """The Service that gives the StatefulSet's pod its DNS name."""
-        spec = self._service_spec()
         # The audit also reads from the container cache why a registry is not ready.
-        ports = (*spec.ports, _port(names.CACHE_PORT_NAME, names.CACHE_PORT))
-        spec = structs.replace(spec, ports=ports, cluster_ip="None", publish_not_ready_addresses=True)
-        return self._manifest(SERVICES, spec, names.HEADLESS)
+        ports = [_port(names.PORT_NAME, names.PORT), _port(names.CACHE_PORT_NAME, names.CACHE_PORT)]
+        fields = {"clusterIP": "None", "publishNotReadyAddresses": True, "internalTrafficPolicy": "Cluster"}
+        return self._manifest(SERVICES, self._service_spec(ports) | fields, names.HEADLESS)
 
-    def _service_spec(self) -> ServiceSpec:
-        return ServiceSpec(
-            type="ClusterIP",
-            selector=self._selector_labels("registry"),
-            ports=(_port(names.PORT_NAME, names.PORT),),
-            # With other values, nodes get no response, or pull from a pod that is not ready instead of the upstream.
-            publish_not_ready_addresses=False,
-            internal_traffic_policy="Cluster",
-        )
+    def _service_spec(self, ports: list[Part]) -> Part:
+        return {"type": "ClusterIP", "selector": self._selector_labels("registry"), "ports": ports}
 
     @cached_property
     def claim(self) -> Manifest:
         """The claim of the cache. It is retained when the RegistryMirror is deleted."""
         storage = self.spec.storage
-        spec = ClaimSpec(
-            access_modes=("ReadWriteOnce",),
-            resources=ResourceAmounts(requests={"storage": storage.size}),
-            storage_class_name=storage.storage_class_name or None,
-        )
+        spec = {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": storage.size}},
+            **({"storageClassName": storage.storage_class_name} if storage.storage_class_name else {}),
+        }
         return self._manifest(CLAIMS, spec, orphans="Retain")
 
     @cached_property
     def stateful_set(self) -> Manifest:
         """The StatefulSet of the registry. It has one replica: each replica would have a cache of its own."""
-        pod = registry_pod(self.spec, self.image, self.node_image, self.claim.metadata.name)
+        pod = registry_pod(self.spec, self.image, self.node_image, self.claim.name)
         version = {CREDENTIALS_VERSION: self.credentials_version} if self.credentials_version else {}
-        spec = WorkloadSpec(
-            replicas=1,
-            service_name=self.headless_service.metadata.name,
+        spec = {
+            "replicas": 1,
+            "serviceName": self.headless_service.name,
             # With OrderedReady, a pod with a wrong upstream is never replaced, since it never becomes ready.
-            pod_management_policy="Parallel",
-            update_strategy=UpdateStrategy(type=_ROLLING, rolling_update={"partition": 0}),
-            selector={"matchLabels": self._selector_labels("registry")},
-            template=self._template("registry", pod, version),
-        )
+            "podManagementPolicy": "Parallel",
+            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}},
+            "selector": {"matchLabels": self._selector_labels("registry")},
+            "template": self._template("registry", pod, version),
+        }
         return self._manifest(STATEFUL_SETS, spec)
 
     @cached_property
@@ -144,40 +148,42 @@ class Mirror:
         It configures the Service's IP address, because nodes do not use the cluster's DNS.
         """
         pod = node_pod(self.registry_mirror, self.node_image, self.cluster_ip)
-        spec = WorkloadSpec(
+        spec = {
             # All pods at once: otherwise one node that does not use the mirror blocks a change on all others. The
             # files on nodes stay meanwhile.
-            update_strategy=UpdateStrategy(type=_ROLLING, rolling_update={"maxUnavailable": "100%"}),
-            selector={"matchLabels": self._selector_labels("node")},
-            template=self._template("node", pod, {}),
-        )
+            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "100%"}},
+            "selector": {"matchLabels": self._selector_labels("node")},
+            "template": self._template("node", pod, {}),
+        }
         return self._manifest(DAEMON_SETS, spec, "-node")
 
-    def _template(self, component: str, pod: PodSpec, more: Mapping[str, str]) -> PodTemplate:
-        labels = {"app.kubernetes.io/name": "registry-mirror", **self._selector_labels(component)}
-        configuration = [(each.args, each.env) for each in pod.containers]
-        metadata = Metadata(labels=labels, annotations={CONFIG_HASH: _hash(configuration), **more})
-        return PodTemplate(metadata=metadata, spec=pod)
+    def _template(self, component: str, pod: Part, more: Mapping[str, str]) -> Part:
+        configuration = [(each.get("args", ()), each.get("env", ())) for each in pod["containers"]]
+        metadata = {
+            "labels": dict(sorted((_NAME_LABEL | self._selector_labels(component)).items())),
+            "annotations": {CONFIG_HASH: _hash(configuration), **more},
+        }
+        return {"metadata": metadata, "spec": pod}
 
-    def _selector_labels(self, component: str) -> Mapping[str, str]:
-        return {names.MIRROR: self.registry_mirror.name, names.COMPONENT: component}
+    def _selector_labels(self, component: str) -> dict[str, str]:
+        return {names.COMPONENT: component, names.MIRROR: self.registry_mirror.name}
 
-    def _manifest(self, resource: Resource, spec: Struct, suffix: str = "", orphans: str = "Delete") -> Manifest:
+    def _manifest(self, resource: Resource, spec: Part, suffix: str = "", orphans: str = "Delete") -> Manifest:
         mirror = self.registry_mirror.name
         source = f"{REGISTRY_MIRRORS.plural}/{mirror}"
         stamp = stamps.stamp(names.NAME, "", mirror, source, f"v1:{_hash(spec)}", orphans)
-        metadata = Metadata(
-            name=f"{self.name}{suffix}",
-            namespace=names.NODE_NAMESPACE if resource is DAEMON_SETS else self.namespace,
-            labels={"app.kubernetes.io/name": "registry-mirror", names.MIRROR: mirror, **stamp.labels},
-            annotations=stamp.annotations,
-        )
-        return Manifest(resource, metadata, spec)
+        metadata = {
+            "name": f"{self.name}{suffix}",
+            "namespace": names.NODE_NAMESPACE if resource is DAEMON_SETS else self.namespace,
+            "labels": {**_NAME_LABEL, names.MIRROR: mirror, **stamp.labels},
+            "annotations": stamp.annotations,
+        }
+        return Manifest(resource, {"metadata": metadata, "spec": spec})
 
 
-def _port(name: str, number: int) -> ServicePort:
-    return ServicePort(name=name, port=number, target_port=name, protocol="TCP")
+def _port(name: str, number: int) -> Part:
+    return {"name": name, "port": number, "targetPort": name, "protocol": "TCP"}
 
 
 def _hash(what: object) -> str:
-    return hashlib.sha256(msgspec.json.encode(what, order="deterministic")).hexdigest()[:16]
+    return hashlib.sha256(msgspec.json.encode(what)).hexdigest()[:16]

@@ -10,7 +10,7 @@ from msgspec import structs
 from jobs.core.mirror_audit.actual.objects import Object, status_of
 from jobs.core.mirror_audit.checks.findings import finding
 from jobs.core.mirror_audit.checks.resources import storage
-from jobs.core.mirror_audit.desired.manifests import Manifest, ResourceAmounts
+from jobs.core.mirror_audit.desired.mirror import Manifest
 from jobs.core.mirror_audit.observed import StorageClass
 from jobs.core.mirror_audit.quantities import quantity
 from jobs.core.mirror_audit.repair.steps import Context, Step
@@ -23,8 +23,8 @@ from jobs.kit.values.resources import STATEFUL_SETS, STORAGE_CLASSES
 def correct(context: Context, actual: Object) -> Step:
     """Correct drifted fields of the claim, but not its size: expand() and replace_volume() change the size."""
     claim = context.mirror.claim
-    resources = ResourceAmounts(requests={"storage": _requested(actual)})
-    desired = replace(claim, spec=structs.replace(claim.spec, resources=resources))
+    spec = {**claim.body["spec"], "resources": {"requests": {"storage": _requested(actual)}}}
+    desired = replace(claim, body={**claim.body, "spec": spec})
     return _recreate(context, actual) or Step(apply(desired, actual, correction(desired, actual)))
 
 

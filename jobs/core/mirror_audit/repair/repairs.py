@@ -14,8 +14,7 @@ from msgspec import structs
 
 from jobs.core.mirror_audit.actual.objects import Object, is_terminating, rollout_problem
 from jobs.core.mirror_audit.checks.findings import CODES
-from jobs.core.mirror_audit.desired.manifests import Manifest, WorkloadSpec
-from jobs.core.mirror_audit.desired.mirror import Mirror
+from jobs.core.mirror_audit.desired.mirror import Manifest, Mirror
 from jobs.core.mirror_audit.observed import Observed, Settings
 from jobs.core.mirror_audit.repair import claims, writes
 from jobs.core.mirror_audit.repair.removals import removals
@@ -82,9 +81,9 @@ def _step(context: Context | None, found: Finding) -> Step:
 
 def _wait_for_priority_class(context: Context, desired: Manifest) -> Step | None:
     """Give pods another PriorityClass only if it exists: otherwise the server refuses them after the old ones ended."""
-    if not isinstance(desired.spec, WorkloadSpec):
+    if desired.resource not in (STATEFUL_SETS, DAEMON_SETS):
         return None
-    name, actual = desired.spec.template.spec.priority_class_name, context.actual(desired.key)
+    name, actual = desired.body["spec"]["template"]["spec"]["priorityClassName"], context.actual(desired.key)
     if actual and actual["spec"]["template"]["spec"].get("priorityClassName") == name:
         return None
     key = ObjectKey(PRIORITY_CLASSES.kind, name)
@@ -166,7 +165,7 @@ def _clean_up_old_host(context: Context, actual: Object) -> Step | None:
 
 def _wait_for_registry(context: Context, actual: Object) -> Step | None:
     """Let nodes pull images of another host only when the registry serves them."""
-    if _host_args(context.mirror.daemon_set.body()) == _host_args(actual) or context.is_current_and_ready():
+    if _host_args(context.mirror.daemon_set.body) == _host_args(actual) or context.is_current_and_ready():
         return None
     key = context.mirror.stateful_set.key
     remedy = f"a repair corrects it when {key}, which still serves images of another host, is up to date and ready"

@@ -13,7 +13,7 @@ import msgspec
 from jobs.core.mirror_audit.actual.objects import Object
 from jobs.core.mirror_audit.checks.drift import resource_drift
 from jobs.core.mirror_audit.checks.resources import named
-from jobs.core.mirror_audit.desired.manifests import Manifest
+from jobs.core.mirror_audit.desired.mirror import Manifest
 from jobs.core.mirror_node.hosts import CERTS
 from jobs.kit.values.bodies import Deletion
 from jobs.kit.values.decoding import decode_plain
