@@ -136,9 +136,7 @@ def job(options: Options) -> Job[Options, Settings, Observed]:
     "Report only findings that are at least this severe, and count only those for --check. Writes and failures are "
     "always reported. Default is warning; info with -v."
 )
-@flags.run_options(
-    Options, f"Namespace of the mirrors' resources and credentials; default is {NAMESPACE}.", [*flags.FORMATS, "junit"]
-)
+@flags.run_options(Options, f"Namespace of the mirrors' resources and credentials; default is {NAMESPACE}.")
 def command(context: click.Context, options: Options) -> None:
     """Audit the registry caches that RegistryMirrors define. They are pull-through caches.
 
@@ -155,7 +153,6 @@ def command(context: click.Context, options: Options) -> None:
       chores mirror-audit --probe service-proxy      from a laptop: probe mirrors through the API server
       chores mirror-audit -f mirrors.yaml -o json    audit the mirrors in a file
       chores mirror-audit --min-severity critical    report only findings that are critical
-      chores mirror-audit --check -o junit           report for a CI system: a test suite for each mirror
       chores mirror-audit --repair --dry-run         print the first steps of a repair
     """
     if not options.repair and (options.allow_cache_loss or options.wait):

@@ -259,12 +259,6 @@ def changed(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
     return "\n".join([run(api, "--diff"), listed(api), run(api, "--check", "--min-severity", "critical")])
 
 
-def for_ci(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
-    hub = two(api).of(registry_mirror("docker-hub"))
-    api.delete(hub.headless_service.document())
-    return run(api, "--check", "-o", "junit")
-
-
 def created(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
     two(api)
     api.create(registry_mirror("ghcr", "ghcr.io"))
@@ -324,7 +318,6 @@ SCENARIOS: dict[str, Scenario] = {
     "From a laptop: no findings, and no probes": not_probed,
     "Mirrors with drift": changed,
     "A mirror that does not exist yet": created,
-    "A report for a CI system": for_ci,
     "A mirror and its upstream do not respond": unresponsive,
     "Credentials for another upstream": login,
     "Resources of a deleted mirror": orphans,

@@ -7,7 +7,6 @@ from typing import Any
 import click
 import pytest
 import yaml
-from junitparser import JUnitXml
 from msgspec import structs
 
 from jobs.kit.api.messages import Traffic
@@ -232,7 +231,7 @@ def test_a_diff_of_many_lines_is_cut_and_verbose_shows_them_all(capsys: pytest.C
     assert len(whole) > 2000
 
 
-@pytest.mark.parametrize("output", ["json", "yaml", "junit"])
+@pytest.mark.parametrize("output", ["json", "yaml"])
 def test_documents_escape_any_string(capsys: pytest.CaptureFixture[str], output: str) -> None:
     odd = Finding("conflict", Severity.WARNING, ObjectKey("Secret", "login", "team-c"), f"{HOSTILE}\ud800")
 
@@ -240,34 +239,6 @@ def test_documents_escape_any_string(capsys: pytest.CaptureFixture[str], output:
 
     assert left_in(text) == []
     assert r"\ud800" in text.lower()
-    assert output != "junit" or [case.is_failure for suite in JUnitXml.fromstring(text) for case in suite] == [True]
-
-
-def junit(capsys: pytest.CaptureFixture[str], *results: Result, **options: Any) -> JUnitXml:
-    return JUnitXml.fromstring(shown(capsys, *results, output="junit", **options).encode())
-
-
-def test_junit_has_one_test_case_for_each_object_with_one_result(capsys: pytest.CaptureFixture[str]) -> None:
-    critical = Finding("no-endpoints", Severity.CRITICAL, REPLACE.object, "worst", subjects=("rule", "other"))
-    deleted = Finding("skipped", Severity.INFO, LOGIN, "is being deleted", subjects=("rule",))
-    results = [Result(each, Outcome.REPORTED) for each in (REPLACE, critical, deleted, QUIET)]
-
-    document = junit(capsys, *results, Result(CREATE, Outcome.DONE))
-
-    name = "configmap/settings in namespace team-b"
-    suites = {suite.name: {case.name: case for case in suite} for suite in document}
-    assert {suite: list(cases) for suite, cases in suites.items()} == {
-        "(without a custom resource)": [str(LOGIN), str(QUIET.object)],
-        "other": [name],
-        "rule": [name, str(LOGIN)],
-    }
-    (failure,) = suites["rule"][name].result
-    assert (failure.type, failure.message) == ("no-endpoints", "no-endpoints: worst")
-    assert "warning: drifted\n    data.a changed" in failure.text
-    assert suites["rule"][str(LOGIN)].is_skipped
-    repaired = suites["(without a custom resource)"][str(LOGIN)]
-    assert (repaired.is_passed, "created" in repaired.system_out) == (True, True)
-    assert (document.tests, document.failures, document.errors, document.skipped) == (5, 2, 0, 1)
 
 
 def test_a_least_severity_hides_nothing_that_explains_the_run(capsys: pytest.CaptureFixture[str]) -> None:
@@ -284,8 +255,6 @@ def test_a_least_severity_hides_nothing_that_explains_the_run(capsys: pytest.Cap
         "... and 2 findings that are less severe",
         "sync-copies: 1 created, 1 conflict (1 rule, 2 sources)",
     ]
-    failed = junit(capsys, *results, min_severity=Severity.CRITICAL)
-    assert (failed.tests, failed.failures) == (2, 1)
 
 
 def test_rows_that_are_left_out_hide_no_other_namespace(capsys: pytest.CaptureFixture[str]) -> None:

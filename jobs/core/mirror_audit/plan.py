@@ -36,9 +36,7 @@ def plan(observed: Observed, settings: Settings, now: datetime) -> Plan:
     findings = [*repaired.findings, *map(invalid, observed.invalid_mirrors), *_skipped(observed)]
     if not settings.repair:
         findings = list(map(_with_remedy, findings))
-    if settings.run.output == "junit":  # a test case for each of them
-        findings += [*healthy, *_valid(mirrors, findings)]
-    elif settings.run.verbose:
+    if settings.run.verbose:
         findings += healthy
     return Plan(
         findings,
@@ -73,13 +71,6 @@ def _healthy(mirrors: Sequence[Mirror], observed: Observed, with_finding: Collec
         for each in mirror.resources
         if each.key in observed.resources and each.key not in with_finding
     ]
-
-
-def _valid(mirrors: Sequence[Mirror], findings: Sequence[Finding]) -> list[Finding]:
-    """Return the findings of the RegistryMirrors without problems of their own."""
-    with_finding = {each.object for each in findings}
-    found = (each.registry_mirror for each in mirrors if each.registry_mirror.head.key not in with_finding)
-    return [Finding("unchanged", Severity.INFO, each.head.key, "", subjects=(each.name,)) for each in found]
 
 
 def _absent(mirrors: Sequence[Mirror], observed: Observed) -> dict[str, Finding]:

@@ -38,11 +38,6 @@ class Report:
 
 def write(report: Report) -> None:
     """Print the report to stdout in the format of -o."""
-    if report.options.output == "junit":
-        from jobs.kit.run.junit import to_xml  # imported for this format only
-
-        click.echo(to_xml(report.job, report.results, report.options), nl=False)
-        return
     every = report.results
     report = replace(report, results=[each for each in every if is_reported(each, report.options)])
     if report.options.output == "yaml":
