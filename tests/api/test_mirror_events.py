@@ -15,7 +15,7 @@ from tests.mirrors import KINDS, NAMESPACE, NODES, Mirrors
 _numbers = itertools.count()
 REJECTED = 'violates PodSecurity "restricted:latest"'
 BYPASSED = (
-    "Readiness probe failed: error: pulls do not use the mirror: containerd does not read /etc/containerd/certs.d; "
+    "Readiness probe failed: error: mirror-bypassed: containerd does not read /etc/containerd/certs.d; "
     "its config_path is not set. Set it\n"
 )
 RESTRICTED: Object = {
@@ -108,7 +108,7 @@ def test_a_mirror_that_a_node_does_not_use_is_not_healthy(api: Api, audit: Run, 
 
     assert (found["code"], found["severity"]) == ("mirror-bypassed", "critical")
     assert found["reason"].startswith(
-        "1 of 2 pods are ready; Unhealthy: Readiness probe failed: error: pulls do not use"
+        "1 of 2 pods are ready; Unhealthy: Readiness probe failed: error: mirror-bypassed: "
     )
     ready = condition(api, mirror)
     assert (ready["status"], ready["reason"]) == ("False", "MirrorBypassed")

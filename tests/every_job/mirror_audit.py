@@ -101,6 +101,7 @@ _NOT_READY = ("InProgress", "NoEndpoints", "NotRolledOut", "VolumePending")
 def _not_ready(status: Object) -> Object:
     """Return a status without the difference between not ready and in progress: a run that failed may not report it."""
     found = status.get("conditions", [])
+    status = {name: value for name, value in status.items() if name not in ("registryChanged", "nodesChanged")}
     return {**status, "conditions": [None if each["reason"] in _NOT_READY else each for each in found]}
 
 

@@ -181,7 +181,7 @@ def text(*events: Quoted) -> str:
     for each in events:
         keep(kept, each.quote, each.event)
     (found,) = most_informative(kept).values()
-    return found
+    return found.text
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ BACK_OFF = "Back-off restarting failed container"
 LONG = "MountVolume.SetUp failed: exit status 32"
 REFUSED = "Startup probe failed: Get http://10.0.0.1:5000/v2/: dial tcp 10.0.0.1:5000: connect: connection refused"
 FULL = "Readiness probe failed: HTTP probe failed with statuscode: 503"
-BYPASSED = "Readiness probe failed: error: pulls do not use the mirror: config_path is not set"
+BYPASSED = "Readiness probe failed: error: mirror-bypassed: config_path is not set"
 
 
 @pytest.mark.parametrize(

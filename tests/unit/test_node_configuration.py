@@ -8,7 +8,7 @@ import pytest
 from click.testing import Result
 
 from jobs.core.mirror_node.containerd import Reading, read
-from jobs.core.mirror_node.hosts import UNUSED
+from jobs.core.mirror_node.hosts import BYPASSED
 from tests.unit.test_mirror_node import ARGUMENTS, REMOVE, certs, path, put, running
 from tests.unit.test_mirror_node import check as check_files
 
@@ -129,7 +129,7 @@ def test_a_configuration_that_does_not_read_the_folder_is_a_problem(containerd: 
     configured(containerd, {"config.toml": content})
 
     found = read(containerd)
-    assert UNUSED in found.problem and why in found.problem
+    assert BYPASSED in found.problem and why in found.problem
 
 
 def test_the_file_is_removed_although_containerd_does_not_read_it(certs: Path, containerd: Path) -> None:
@@ -145,14 +145,14 @@ def test_the_file_is_written_although_containerd_does_not_read_it_and_a_correcti
         process.checks_again()
         assert path.exists()
         checked = check(certs, containerd)
-        assert (checked.exit_code, UNUSED in checked.output) == (1, True)
+        assert (checked.exit_code, BYPASSED in checked.output) == (1, True)
         put(containerd / "config.toml", of(2, READS))
         process.checks_again()
         assert check(certs, containerd).exit_code == 0
         wrote, warning = process.end()
 
     assert wrote.endswith("does not exist: written")
-    assert UNUSED in warning and "config_path is not set" in warning
+    assert BYPASSED in warning and "config_path is not set" in warning
 
 
 IMPORTS = 'imports = ["/etc/containerd/conf.d/*.toml", "more.toml"]\n'

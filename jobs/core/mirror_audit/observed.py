@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from jobs.core.mirror_audit.actual.endpoints import Endpoints
+from jobs.core.mirror_audit.actual.events import Quote
 from jobs.core.mirror_audit.actual.objects import Object, is_managed
 from jobs.core.mirror_audit.registry_mirrors import IMAGES, PASSWORD, UPSTREAM, USERNAME, RegistryMirror
 from jobs.kit.values.decoding import decode
@@ -133,7 +134,7 @@ class Observed:
     `invalid` has the objects of any kind that cannot be decoded. `endpoints` are the ready ones by Service. `nodes` is
     the number of Linux nodes. `list_errors` has, by kind, the error of each list request that failed. `documents` are
     objects read by name, and responses of Services through the API server. `pages` are responses from the network, by
-    URL. `events` are texts of Events, by the workload or claim that they explain.
+    URL. `events` are quotes of Events, by the workload or claim that they explain.
     """
 
     mirrors: tuple[RegistryMirror, ...]
@@ -145,7 +146,7 @@ class Observed:
     list_errors: Mapping[str, ApiError] = field(default_factory=dict)
     documents: Mapping[ObjectKey, Document] = field(default_factory=dict)
     pages: Mapping[str, Page] = field(default_factory=dict)
-    events: Mapping[ObjectKey, str] = field(default_factory=dict)
+    events: Mapping[ObjectKey, Quote] = field(default_factory=dict)
 
     def managed(self, key: ObjectKey) -> Object | None:
         """Return the resource of this name if kube-chores manages it."""

@@ -8,9 +8,9 @@ from datetime import datetime
 from msgspec import structs
 
 from jobs.core.mirror_audit.checks.evaluate import evaluate
-from jobs.core.mirror_audit.checks.findings import CODES, finding
+from jobs.core.mirror_audit.checks.findings import CODES, finding, reason
 from jobs.core.mirror_audit.checks.mirrors import evaluate_together, mirrors_of
-from jobs.core.mirror_audit.checks.probes import NO_REGISTRY, together
+from jobs.core.mirror_audit.checks.probes import together
 from jobs.core.mirror_audit.checks.progress import with_progress
 from jobs.core.mirror_audit.desired.mirror import Mirror
 from jobs.core.mirror_audit.observed import RESOURCE_KINDS, Observed, Settings
@@ -21,6 +21,8 @@ from jobs.kit.values.findings import invalid, terminating
 from jobs.kit.values.model import Fetch, Finding, Need, ObjectKey, Plan, Severity, Summary
 from jobs.kit.values.reads import Head
 from jobs.kit.values.resources import REGISTRY_MIRRORS
+
+_NOT_RESPONDING = frozenset(map(reason, ("mirror-down", "upstream-down")))
 
 
 def plan(observed: Observed, settings: Settings, now: datetime) -> Plan:
@@ -57,10 +59,9 @@ def plan(observed: Observed, settings: Settings, now: datetime) -> Plan:
 
 def _with_remedy(found: Finding) -> Finding:
     """Return the finding of an audit with the remedy of its code; that of a repair has what blocks its write."""
-    remedy = CODES[found.code].remedy
-    if found.remedy or found.severity is Severity.INFO or found.reason.endswith(remedy):
+    if found.remedy or found.severity is Severity.INFO:
         return found
-    return structs.replace(found, remedy=remedy)
+    return structs.replace(found, remedy=CODES[found.code].remedy)
 
 
 def _healthy(mirrors: Sequence[Mirror], observed: Observed, with_finding: Collection[ObjectKey]) -> list[Finding]:
@@ -83,8 +84,8 @@ def _absent(mirrors: Sequence[Mirror], observed: Observed) -> dict[str, Finding]
         keys = [each.key for each in mirror.resources]
         if existing.isdisjoint(keys):
             its = mirror.registry_mirror
-            reason = f"does not exist yet: {len(keys)} resources are missing; mirror-repair creates them"
-            absent[its.name] = _with_remedy(finding("missing", reason, its.head.key, its))
+            why = f"does not exist yet: {len(keys)} resources are missing; mirror-repair creates them"
+            absent[its.name] = _with_remedy(finding("missing", why, its.head.key, its))
     return absent
 
 
@@ -111,4 +112,4 @@ def _probe_order(head: Head) -> int:
     ready = next((each for each in head.status_as(MirrorStatus).conditions if each.type == READY), None)
     if ready is None or ready.status == "Unknown" or ready.observed_generation != head.generation:
         return 1
-    return 2 if NO_REGISTRY in ready.message else 0
+    return 2 if ready.reason in _NOT_RESPONDING else 0

@@ -109,10 +109,12 @@ def served_by(host: str) -> str:
 
 
 class MirrorStatus(Struct, frozen=True, rename="camel"):
-    """The status that an earlier audit wrote."""
+    """The status that an earlier audit wrote; checks/progress.py explains the times of changes."""
 
     observed_generation: int = 0
     findings: int = 0
+    registry_changed: str = ""
+    nodes_changed: str = ""
     conditions: tuple[Condition, ...] = ()
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from jobs.core.mirror_audit.checks.findings import RANK, reason
-from jobs.core.mirror_audit.checks.progress import IN_PROGRESS
+from jobs.core.mirror_audit.checks.progress import IN_PROGRESS, changes
 from jobs.core.mirror_audit.observed import Observed, Probing, Settings
 from jobs.core.mirror_audit.registry_mirrors import MirrorStatus
 from jobs.kit.values.conditions import READY, Condition, StatusUpdate, about, new_condition, status_update
@@ -22,10 +22,11 @@ def status_updates(
     observed: Observed, settings: Settings, plan: Plan, results: Sequence[Result], now: datetime
 ) -> Sequence[StatusUpdate]:
     """Return the status updates of the RegistryMirrors in the cluster that are not pending."""
-    updates = (
-        status_update(head, REGISTRY_MIRRORS, head.status_as(MirrorStatus), condition, now, findings=len(found))
-        for head, found, condition in conditions(observed, settings, plan, results)
-    )
+    updates = []
+    for head, found, condition in conditions(observed, settings, plan, results):
+        last = head.status_as(MirrorStatus)
+        fields = {"findings": len(found), **changes(last, found, observed, now)}
+        updates.append(status_update(head, REGISTRY_MIRRORS, last, condition, now, **fields))
     return [update for update in updates if update]
 
 

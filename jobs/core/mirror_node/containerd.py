@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jobs.core.mirror_node.hosts import CERTS, FOLDER, UNUSED
+from jobs.core.mirror_node.hosts import BYPASSED, CERTS, FOLDER
 
 _FILE = "config.toml"
 _MOST_FILES = 32
@@ -192,9 +192,8 @@ def _pulls_locally(images: Table) -> bool:
 
 
 def _problem(what: str) -> Reading:
-    return Reading(
-        f'{UNUSED}: containerd does not read {CERTS}: {what}; set config_path = "{CERTS}", then restart containerd'
-    )
+    why = f"pulls do not use the mirror: containerd does not read {CERTS}: {what}"
+    return Reading(f'{BYPASSED}: {why}; set config_path = "{CERTS}", then restart containerd')
 
 
 def _table(table: Table, name: str) -> Table:

@@ -19,8 +19,8 @@ FILE = "hosts.toml"
 _DIAL_TIMEOUT = "2s"
 FOLDER = "/etc/containerd"
 CERTS = f"{FOLDER}/certs.d"
-# The audit finds the problem in a probe's output by this text.
-UNUSED = "pulls do not use the mirror"
+# The code of a problem: pulls do not use the mirror. The audit finds it in the output of a probe.
+BYPASSED = "mirror-bypassed"
 _HOST = re.compile(rf"(?P<name>{names.LABEL}(\.{names.LABEL})*)(:(?P<port>[1-9][0-9]{{0,4}}))?")
 _URL = re.compile(r"https?://[-\w.~:/%+@,;=\[\]]+", re.ASCII)
 _MARK = re.compile(r"# Written by kube-chores for registrymirror (\S+): .*")

@@ -12,7 +12,6 @@ from jobs.kit.api.answers import error_of
 from jobs.kit.api.cluster import Cluster, Write
 from jobs.kit.api.messages import Answer
 from jobs.kit.api.transport import BYTES_IN_FLIGHT, IN_FLIGHT
-from jobs.kit.run.results import EVENT_NOT_CREATED
 from jobs.kit.values import errors
 from jobs.kit.values.bodies import Recreation
 from jobs.kit.values.conditions import StatusUpdate
@@ -69,23 +68,24 @@ def write_statuses(
         for answer in cluster.patch_statuses(patches):
             _, status_update = answer.request.tag
             if error := error_of(answer):
-                yield from _failed_status(status_update, error, "its status cannot be written")
+                yield from _failed_status(status_update, error)
             else:
                 written.append(status_update)
         for answer in cluster.create_events((each.event, each) for each in written if each.event):
             if error := error_of(answer):
-                yield from _failed_status(answer.request.tag[1], error, EVENT_NOT_CREATED)
+                yield from _failed_status(answer.request.tag[1], error, is_event=True)
 
 
-def _failed_status(status_update: StatusUpdate, error: ApiError, reason: str) -> Iterator[Result]:
+def _failed_status(status_update: StatusUpdate, error: ApiError, *, is_event: bool = False) -> Iterator[Result]:
     """Yield the result of a status or Event that was refused.
 
     404 and 409 give no result. For a status, the resource was deleted or recreated, and the next run writes its status.
     For an Event, an earlier attempt whose answer was lost created it.
     """
     if error.status not in (404, 409) and not error.is_terminating_namespace:
+        reason = "its Event cannot be created" if is_event else "its status cannot be written"
         finding = Finding("status-failed", Severity.CRITICAL, status_update.key, reason)
-        yield Result(finding, Outcome.FAILED, error.message, error.exit_code, error.cause, error.refused_by)
+        yield Result(finding, Outcome.FAILED, error.message, error.exit_code, error.cause, error.refused_by, is_event)
 
 
 class _Writer:

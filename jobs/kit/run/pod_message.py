@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 
-from jobs.kit.run.results import EVENT_NOT_CREATED
 from jobs.kit.values.model import Outcome, Result
 from jobs.kit.values.text import listed, visible
 from jobs.kit.values.turns import in_turns
@@ -34,7 +33,7 @@ def of_writes(results: Sequence[Result], reported: Container[str]) -> list[str]:
     failed = [
         each
         for each in results
-        if each.outcome is Outcome.FAILED and each.finding.reason != EVENT_NOT_CREATED
+        if each.outcome is Outcome.FAILED and not each.is_event
         if not any(name in reported for name in each.finding.subjects)
     ]
     number = f"{len(failed)} write{'' if len(failed) == 1 else 's'}"

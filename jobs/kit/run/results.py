@@ -10,7 +10,6 @@ from jobs.kit.values.errors import WRITE_CONFLICT, ChoresError
 from jobs.kit.values.model import Action, ExitCode, Finding, ObjectKey, Outcome, Result, RunOptions, Severity
 
 UNCHANGED = "unchanged"  # the code of an object that is as desired
-EVENT_NOT_CREATED = "its Event cannot be created"  # the reason of a finding
 
 
 def is_conflict(result: Result) -> bool:

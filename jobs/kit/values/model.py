@@ -326,7 +326,7 @@ class Result(Struct, frozen=True, gc=False):
     """A finding and its outcome in this run; `message` is the reason of that outcome, if it needs one.
 
     `cause` is the code of a failed write that the object's namespace alone may have caused (jobs/kit/run/refusals.py).
-    `refused_by` is the name of the policy or webhook that refused it.
+    `refused_by` is the name of the policy or webhook that refused it. `is_event`: the write was that of an Event.
     """
 
     finding: Finding
@@ -335,6 +335,7 @@ class Result(Struct, frozen=True, gc=False):
     exit_code: ExitCode = ExitCode.DONE
     cause: str = ""
     refused_by: str = ""
+    is_event: bool = False
 
     @property
     def reason(self) -> str:

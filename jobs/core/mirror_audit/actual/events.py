@@ -15,7 +15,7 @@ from typing import NamedTuple
 from msgspec import Struct, convert, field
 
 from jobs.core.mirror_audit.actual.objects import Object, has_all_pods
-from jobs.core.mirror_node.hosts import UNUSED
+from jobs.core.mirror_node.hosts import BYPASSED
 from jobs.kit.values.errors import InvalidObjectError
 from jobs.kit.values.model import ObjectKey
 from jobs.kit.values.resources import DAEMON_SETS, STATEFUL_SETS
@@ -79,16 +79,20 @@ class Event(Struct, rename="camel"):
 
 
 class Quote(NamedTuple):
-    """A text of Events, and the object that it explains. `length` is that of the text before it was shortened."""
+    """A text of Events, and the object that it explains. `length` is that of the text before it was shortened.
+
+    `is_bypass` is whether it reports that a node does not use the mirror.
+    """
 
     about: ObjectKey
     text: str
     length: int
+    is_bypass: bool
 
     @property
     def rank(self) -> tuple[bool, int, str]:
-        """The rank by which one quote is chosen: first an unused mirror, then the longest."""
-        return UNUSED in self.text, self.length, self.text
+        """The rank by which one quote is chosen: first a bypassed mirror, then the longest."""
+        return self.is_bypass, self.length, self.text
 
 
 class Involved(NamedTuple):
@@ -169,7 +173,7 @@ def quoted(event: Event, namespace: str) -> Quoted:
         raise InvalidObjectError(str(error)) from None
     involved = event.involved_object
     last = Occurrence(time, Involved(about._replace(kind=involved.kind, name=involved.name), involved.uid or ""))
-    return Quoted(Quote(about, brief(f"{reason}: {text}", _LONGEST), len(text)), last)
+    return Quoted(Quote(about, brief(f"{reason}: {text}", _LONGEST), len(text), BYPASSED in text), last)
 
 
 def _explained(involved: _Involved, namespace: str) -> ObjectKey:
@@ -204,15 +208,15 @@ def without_obsolete(kept: Quotes, found: Mapping[ObjectKey, Pod | None]) -> Quo
     }
 
 
-def most_informative(kept: Quotes) -> Mapping[ObjectKey, str]:
+def most_informative(kept: Quotes) -> Mapping[ObjectKey, Quote]:
     """Return for each object the newest text; of texts that alternate with it, in the minutes before, the longest.
 
-    The text of an unused mirror comes before all others of these minutes.
+    The text of a bypassed mirror comes before all others of these minutes.
     """
     by_object: dict[ObjectKey, dict[Quote, datetime]] = {}
     for quote, event in sorted(kept.items(), key=lambda each: (each[1].time, each[0])):
         by_object.setdefault(quote.about, {})[quote] = event.time
-    return {about: _most_informative(times).text for about, times in by_object.items()}
+    return {about: _most_informative(times) for about, times in by_object.items()}
 
 
 def _most_informative(times: Mapping[Quote, datetime]) -> Quote:
@@ -222,5 +226,5 @@ def _most_informative(times: Mapping[Quote, datetime]) -> Quote:
     beginnings = next((each for each in _ALTERNATING if newest.text.startswith(each)), ())
     # The newest of each beginning: an earlier one is obsolete.
     last = {beginning: each for each in together for beginning in beginnings if each.text.startswith(beginning)}
-    unused = [each for each in together if UNUSED in each.text]
-    return max([newest, *last.values(), *unused], key=lambda each: each.rank)
+    bypassed = [each for each in together if each.is_bypass]
+    return max([newest, *last.values(), *bypassed], key=lambda each: each.rank)

@@ -97,7 +97,6 @@ def _own_image(mirrors: Sequence[Mirror], observed: Observed, settings: Settings
     if is_default:
         reason += f", and new mirrors get {NODE_IMAGE}"
     code, key = CODES["image-unknown"], pod if pod.name else pod._replace(name="(own)")
-    reason += "" if settings.repair else f"; {code.remedy}"  # a repair prints the remedy of each finding
     yield Finding("image-unknown", code.severity, key, reason, exit_code=exit_code)
 
 

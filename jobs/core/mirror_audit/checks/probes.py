@@ -25,8 +25,6 @@ from jobs.kit.values.resources import ENDPOINT_SLICES, SERVICE_PROXY, SERVICES
 
 # Authors of RegistryMirrors can name hosts that do not respond. That does not fail a run.
 _NOT_PROBED = {NOT_FETCHED: ExitCode.FAILED, NOT_IN_TIME: ExitCode.DONE}
-# A later run finds this text in the message of the condition, and then probes the mirror last.
-NO_REGISTRY = "does not respond as a registry"
 # What a finding reports if the probes of all mirrors failed with one code.
 _ALL = ObjectKey(SERVICES.kind, "(all)")
 _OF_ALL: Mapping[str, str] = {
@@ -112,7 +110,7 @@ def _fetched(
         yield not_readable(about, f"{url}: {page.error}", subjects, _NOT_PROBED[page.error])
     elif page.status not in expected:
         # One text for every failure: otherwise statuses show the network to the authors of RegistryMirrors.
-        reason = f"{url} {NO_REGISTRY}; the reason is in the log of the run"
+        reason = f"{url} does not respond as a registry; the reason is in the log of the run"
         yield finding(code, reason, about, mirror.registry_mirror)
 
 

@@ -5,7 +5,6 @@ The run that changed it knows its writes. Other runs know it from the status of 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -15,15 +14,21 @@ from msgspec import structs
 from jobs.core.mirror_audit.checks.findings import CODES, reason
 from jobs.core.mirror_audit.observed import Observed
 from jobs.core.mirror_audit.registry_mirrors import MirrorStatus
-from jobs.kit.values.conditions import READY, Condition, is_recent, timestamp
+from jobs.kit.values.conditions import READY, is_recent, timestamp
 from jobs.kit.values.model import Finding, Plan
 from jobs.kit.values.resources import DAEMON_SETS, STATEFUL_SETS
 
 IN_PROGRESS = "in-progress"
 _PERIOD = timedelta(minutes=5)  # longer than --wait of the CronJob, shorter than the time until the next run
-# The parts of a mirror, by the kinds of their objects.
-_REGISTRY, _NODES = "service|persistentvolumeclaim|statefulset", "daemonset"
-_NOT_READY = ("mirror-down", "no-endpoints", "volume-pending", "not-rolled-out")
+# The parts of a mirror, by the field of the status that has the time of the repair after which they are not ready yet.
+_REGISTRY, _NODES = "registry_changed", "nodes_changed"
+# Codes of what a change causes for a while, with the parts that may have them.
+_NOT_READY = {
+    "mirror-down": (_REGISTRY,),
+    "no-endpoints": (_REGISTRY,),
+    "volume-pending": (_REGISTRY,),
+    "not-rolled-out": (_REGISTRY, _NODES),
+}
 
 
 def with_progress(plan: Plan, observed: Observed, written: Sequence[Finding], now: datetime) -> Plan:
@@ -32,15 +37,18 @@ def with_progress(plan: Plan, observed: Observed, written: Sequence[Finding], no
     While something is in progress, the run may wait for it.
     """
     changed = {(each.subjects, _part(each)) for each in written}
-    conditions = _conditions(observed)
+    statuses: dict[tuple[str, ...], MirrorStatus] = {
+        (each.name,): each.head.status_as(MirrorStatus) for each in observed.mirrors
+    }
     findings, waits = [], False
     registries: dict[tuple[str, ...], str] = {}
     for each in plan.findings:
         since = ""
         if _is_not_ready(each):
-            is_changed, last = (each.subjects, _part(each)) in changed, conditions.get(each.subjects)
-            waits = waits or is_changed or _is_running(last, _part(each), now)
-            since = _since(last, _part(each), now, is_changed=is_changed)
+            part, last = _part(each), statuses.get(each.subjects, MirrorStatus())
+            is_changed = (each.subjects, part) in changed
+            since = _since(last, part, now, is_changed=is_changed)
+            waits = waits or is_changed or bool(since)
         if since and _part(each) is _REGISTRY:
             registries[each.subjects] = since
         findings.append(_as_progress(each, since) if since else each)
@@ -48,10 +56,16 @@ def with_progress(plan: Plan, observed: Observed, written: Sequence[Finding], no
     return replace(plan, findings=findings, may_progress=plan.may_progress or waits)
 
 
-def _conditions(observed: Observed) -> dict[tuple[str, ...], Condition]:
-    """Return the conditions that the last run wrote, by the subjects of findings."""
-    found = ((each.name, each.head.status_as(MirrorStatus).conditions) for each in observed.mirrors)
-    return {(name,): each for name, conditions in found for each in conditions if each.type == READY}
+def changes(last: MirrorStatus, findings: Sequence[Finding], observed: Observed, now: datetime) -> dict[str, str]:
+    """Return the fields of the status of a mirror with these findings: a time stays until its part is ready."""
+    # A DaemonSet that is missing is in progress with its registry: its own change is its creation.
+    of_parts = [(_part(each), each.code) for each in findings if each.object in observed.resources]
+    not_ready = {part for part, code in of_parts if code == IN_PROGRESS or code in _NOT_READY}
+    in_progress = {part for part, code in of_parts if code == IN_PROGRESS}
+    return {
+        part: (getattr(last, part) or (timestamp(now) if part in in_progress else "")) if part in not_ready else ""
+        for part in (_REGISTRY, _NODES)
+    }
 
 
 def _is_not_ready(found: Finding) -> bool:
@@ -65,29 +79,18 @@ def _part(found: Finding) -> str:
     return _NODES if found.object.kind == DAEMON_SETS.kind else _REGISTRY
 
 
-def _since(last: Condition | None, part: str, now: datetime, *, is_changed: bool) -> str:
+def _since(last: MirrorStatus, part: str, now: datetime, *, is_changed: bool) -> str:
     """Return since when a part that is not ready is in progress, or an empty string.
 
     What the last status reports as not ready, or for minutes as in progress, is not in progress again: every repair may
     change it, and it may never become ready.
     """
-    if _is_running(last, part, now):
-        return _reported_since(last, part)
-    is_reported = last and last.reason in map(reason, _NOT_READY) and re.search(rf"\b({part})/", last.message)
-    return timestamp(now) if is_changed and not is_reported and not _reported_since(last, part) else ""
-
-
-def _is_running(last: Condition | None, part: str, now: datetime) -> bool:
-    """Return whether the last status reports the part as in progress, for minutes. That run may have begun later."""
-    return is_recent(_reported_since(last, part), now + _PERIOD, 2 * _PERIOD)
-
-
-def _reported_since(last: Condition | None, part: str) -> str:
-    """Return since when the last status reports the part as in progress, and not as missing, or an empty string."""
-    if last is None or last.reason != reason(IN_PROGRESS):
-        return ""
-    reported = rf"\b({part})/[^:]+: in progress since ([0-9T:-]+Z): (?!does not exist)"
-    return min((found[2] for found in re.finditer(reported, last.message)), default="")
+    changed = getattr(last, part)
+    if is_recent(changed, now + _PERIOD, 2 * _PERIOD):  # the run that changed it may have begun later
+        return str(changed)
+    reported = {reason(code) for code, parts in _NOT_READY.items() if part in parts}
+    is_reported = any(each.type == READY and each.reason in reported for each in last.conditions)
+    return timestamp(now) if is_changed and not changed and not is_reported else ""
 
 
 def _as_next(found: Finding, since: str) -> Finding:

@@ -18,7 +18,6 @@ from jobs.core.mirror_audit.checks.findings import Problem, finding
 from jobs.core.mirror_audit.desired.mirror import Manifest, Mirror
 from jobs.core.mirror_audit.observed import Observed, Settings
 from jobs.core.mirror_audit.quantities import quantity
-from jobs.core.mirror_node.hosts import UNUSED
 from jobs.kit.values import stamps
 from jobs.kit.values.model import Change, Finding, ObjectKey
 from jobs.kit.values.resources import CLAIMS, DAEMON_SETS, ENDPOINT_SLICES, NODES, SERVICES, STATEFUL_SETS
@@ -139,7 +138,8 @@ def _stateful_set(mirror: Mirror, desired: Manifest, actual: Object, observed: O
 def _daemon_set(mirror: Mirror, desired: Manifest, actual: Object, observed: Observed) -> Iterator[Problem]:
     scheduled = status_of(actual).get("desiredNumberScheduled", 0)
     if why := rollout_problem(DAEMON_SETS.kind, actual):
-        code = "mirror-bypassed" if UNUSED in observed.events.get(desired.key, "") else "not-rolled-out"
+        quote = observed.events.get(desired.key)
+        code = "mirror-bypassed" if quote and quote.is_bypass else "not-rolled-out"
         yield Problem(code, _explained(why, desired.key, observed))
     elif NODES.kind not in observed.list_errors and scheduled < observed.nodes:
         fields = " and ".join(f"spec.template.spec.{field}" for field in _restricting_fields(desired, actual))
@@ -159,7 +159,7 @@ def _restricting_fields(desired: Manifest, actual: Object) -> Iterator[str]:
 
 def _explained(why: str, about: ObjectKey, observed: Observed) -> str:
     """Append the text of an Event to the reason, if there is one."""
-    return f"{why}; {observed.events[about]}" if about in observed.events else why
+    return f"{why}; {observed.events[about].text}" if about in observed.events else why
 
 
 _HEALTH_CHECKS: Mapping[str, Callable[[Mirror, Manifest, Object, Observed], Iterator[Problem]]] = {
