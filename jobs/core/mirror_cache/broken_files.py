@@ -7,9 +7,8 @@ import os
 import re
 import stat
 from collections.abc import Iterator
-from datetime import datetime
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn
+from typing import BinaryIO
 
 from jobs.core.mirror_cache.layout import below_repositories, signature, state_path
 
@@ -18,8 +17,7 @@ _END_BYTES = 1024
 _LINK = re.compile(rb"[a-z0-9]+:[0-9a-f]{32,128}")
 _LONGEST_LINK = 256
 _JSON_SPACE = b" \t\r\n"
-_MOST_TYPE = 1 << 31
-_SECOND = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d{1,9})?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)")
+_OBJECT = object()
 
 
 def broken_links(root: Path, before: float) -> Iterator[Path]:
@@ -71,38 +69,13 @@ def _is_object(file: BinaryIO, size: int) -> bool:
 
 
 def _is_state(content: bytes) -> bool:
-    """Whether the registry can decode the content. It also panics at null.
+    """Whether the content is a JSON object. A power loss leaves zeros, a part of it, or nothing.
 
     https://github.com/distribution/distribution/blob/main/registry/proxy/scheduler/scheduler.go
     """
-
-    def entry(found: dict[str, Any]) -> bool | dict[str, Any]:
-        # Each entry becomes a bool, so that many entries need little memory.
-        kind = found.get("EntryType")
-        is_entry = (
-            isinstance(found.get("Key"), str) and type(kind) is int and abs(kind) < _MOST_TYPE and _is_time(found)
-        )
-        return is_entry or found
-
     try:
-        # Python detects UTF-16 and UTF-32 in bytes; Go decodes only UTF-8, without a byte order mark.
-        state = json.loads(content.decode(), object_hook=entry, parse_constant=_not_json)
+        # Each object becomes the same one, so that many entries need little memory. Python detects UTF-16 and UTF-32 in
+        # bytes; Go decodes only UTF-8, without a byte order mark.
+        return json.loads(content.decode(), object_hook=lambda _: _OBJECT) is _OBJECT
     except (ValueError, RecursionError):
         return False
-    return isinstance(state, dict) and all(each is True for each in state.values())
-
-
-def _not_json(text: str) -> NoReturn:
-    raise ValueError(text)
-
-
-def _is_time(found: dict[str, Any]) -> bool:
-    expiry = found.get("ExpiryData")
-    parts = _SECOND.fullmatch(expiry) if isinstance(expiry, str) else None
-    if not parts:
-        return False
-    try:
-        datetime.fromisoformat(parts[1])
-    except ValueError:
-        return False
-    return True
