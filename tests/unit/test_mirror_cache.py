@@ -27,7 +27,7 @@ from jobs.__main__ import chores
 from jobs.core.mirror_cache.blobs import blobs, matches, named_blobs
 from jobs.core.mirror_cache.broken_files import broken_state
 from jobs.core.mirror_cache.gate import MIB, Room
-from jobs.core.mirror_cache.removals import last_day, record
+from jobs.core.mirror_cache.removals import last_removals, record_removal
 from jobs.core.mirror_cache.uploads import Uploads
 from jobs.core.mirror_cache.upstream import refusal
 from tests.apis import wait_for
@@ -477,7 +477,7 @@ def test_a_blob_that_the_registry_cannot_read_is_removed(volume: Path, cached: C
 def test_removed_blobs_are_counted_after_a_restart_for_a_day(volume: Path, cached: Cached) -> None:
     now = time.time()
     for age in (-DAY, DAY + 60, DAY - 60):  # a clock that was ahead, an old one
-        record(cached.root, now - age)
+        record_removal(cached.root, now - age)
     with running(volume) as process:
         assert process.state()["corruptBlobs"] == 1
         process.checks_again(cached)
@@ -489,16 +489,16 @@ def test_removed_blobs_are_counted_after_a_restart_for_a_day(volume: Path, cache
 def test_removed_blobs_are_counted_up_to_1000_and_a_damaged_count_is_replaced(cached: Cached) -> None:
     now = time.time()
     for number in range(1001):
-        record(cached.root, now - 1 + number / 2000)
-    assert len(last_day(cached.root, now)) == 1000
+        record_removal(cached.root, now - 1 + number / 2000)
+    assert len(last_removals(cached.root, now)) == 1000
     (path,) = cached.root.iterdir()
     path.write_bytes(b"\xff\n1\nnan\n")
-    assert last_day(cached.root, now) == []
+    assert last_removals(cached.root, now) == []
     path.unlink()
     os.mkfifo(path)
-    assert last_day(cached.root, now) == []
-    record(cached.root, now)
-    assert last_day(cached.root, now) == [now]
+    assert last_removals(cached.root, now) == []
+    record_removal(cached.root, now)
+    assert last_removals(cached.root, now) == [now]
 
 
 # uploads

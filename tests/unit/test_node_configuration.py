@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from jobs.core.mirror_node.containerd import Reading, read
+from jobs.core.mirror_node.containerd import Reading, read_containerd
 from jobs.core.mirror_node.hosts import BYPASSED
 from tests.unit.test_mirror_node import ARGUMENTS, REMOVE, certs, path, put, running
 from tests.unit.test_mirror_node import check as check_files
@@ -99,7 +99,7 @@ def configured(folder: Path, files: Mapping[str, str | bytes]) -> None:
 def test_a_configuration_that_reads_the_folder_is_right(containerd: Path, what: str) -> None:
     configured(containerd, {"config.toml": READ[what]})
 
-    assert read(containerd) == Reading()
+    assert read_containerd(containerd) == Reading()
 
 
 @pytest.mark.parametrize("what", UNKNOWN)
@@ -107,7 +107,7 @@ def test_what_only_containerd_knows_is_not_a_problem(containerd: Path, what: str
     content = UNKNOWN[what]
     configured(containerd, {"config.toml": content} if content is not None else {})
 
-    found = read(containerd)
+    found = read_containerd(containerd)
     assert found.unknown and not found.problem
 
 
@@ -128,7 +128,7 @@ def test_a_configuration_that_does_not_read_the_folder_is_a_problem(containerd: 
     content, why = NOT_READ[what]
     configured(containerd, {"config.toml": content})
 
-    found = read(containerd)
+    found = read_containerd(containerd)
     assert BYPASSED in found.problem and why in found.problem
 
 
@@ -193,7 +193,7 @@ def test_an_imported_file(containerd: Path, what: str) -> None:
     files, is_problem = IMPORTED[what]
     configured(containerd, files)
 
-    assert bool(read(containerd).problem) == is_problem
+    assert bool(read_containerd(containerd).problem) == is_problem
 
 
 @pytest.mark.parametrize("what", ["link", "link to elsewhere", "folder", "fifo", "linked folder"])
@@ -214,5 +214,5 @@ def test_only_a_plain_file_of_the_folder_is_read(containerd: Path, tmp_path: Pat
         }
         make[what]()
 
-    found = read(containerd)
+    found = read_containerd(containerd)
     assert found.unknown and not found.problem

@@ -84,7 +84,7 @@ def matches(blob: Blob, pause: Pause, *, keep_cached: bool) -> bool | None:
     return None
 
 
-def remove(blob: Blob) -> None:
+def remove_blob(blob: Blob) -> None:
     """Remove a blob. The registry fetches it again when it is needed; transfers in progress keep the open file.
 
     Raises:

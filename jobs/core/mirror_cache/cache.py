@@ -11,12 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from jobs.core.mirror_cache import blobs, removals
-from jobs.core.mirror_cache.blobs import Blob
+from jobs.core.mirror_cache.blobs import Blob, all_blobs, expired, matches, named_blobs, remove_blob
 from jobs.core.mirror_cache.broken_files import broken_links, broken_state
 from jobs.core.mirror_cache.gate import MIB, SHORTAGES, Gate, Room, details, room
 from jobs.core.mirror_cache.layout import is_used, roots, state_path
-from jobs.core.mirror_cache.removals import DAY_SECONDS
+from jobs.core.mirror_cache.removals import DAY_SECONDS, last_removals, record_removal
 from jobs.core.mirror_cache.uploads import Uploads, remove_upload, stopped_uploads
 from jobs.core.mirror_cache.upstream import refusal
 from jobs.kit.run.log import log
@@ -81,7 +80,7 @@ class Cache:
             "leastFreeBytes": sample.least_free,
             "shortage": shortage,
             "used": is_used(self._root),
-            "corruptBlobs": len(removals.last_day(self._root, time.time())),
+            "corruptBlobs": len(last_removals(self._root, time.time())),
             "refusal": self._refusal,
             "lastFullRound": self._last_round,
         }
@@ -143,7 +142,7 @@ class Cache:
 
     def _blobs(self) -> Iterator[Blob]:
         for root in roots(self._volume):
-            yield from blobs.all_blobs(root)
+            yield from all_blobs(root)
 
     def _remove_broken_state(self) -> None:
         found = broken_state(self._root)
@@ -170,10 +169,10 @@ class Cache:
             return
         before = time.time() - self._ttl - SWEEP_SECONDS
         for root in roots(self._volume):
-            named = blobs.named_blobs(root) if root == self._root else frozenset()
+            named = named_blobs(root) if root == self._root else frozenset()
             if named is not None:
-                for blob in blobs.expired(root, before, named):
-                    _remove(partial(blobs.remove, blob), blob.path, "older than the ttl")
+                for blob in expired(root, before, named):
+                    _remove(partial(remove_blob, blob), blob.path, "older than the ttl")
 
     def _verify_changed(self) -> None:
         began, newest = time.time_ns(), 0
@@ -195,10 +194,10 @@ class Cache:
         self._since, self._verified = min(began, newest) - _SAME_TICK, verified
 
     def _verify(self, blob: Blob, rate: float, *, keep_cached: bool) -> None:
-        found = blobs.matches(blob, lambda size: time.sleep(size / rate), keep_cached=keep_cached)
-        if found is False and _remove(partial(blobs.remove, blob), blob.path, "does not match its digest"):
+        found = matches(blob, lambda size: time.sleep(size / rate), keep_cached=keep_cached)
+        if found is False and _remove(partial(remove_blob, blob), blob.path, "does not match its digest"):
             with self._recording:
-                removals.record(self._root, time.time())
+                record_removal(self._root, time.time())
 
 
 def _remove(act: Callable[[], object], path: Path, why: str) -> bool:

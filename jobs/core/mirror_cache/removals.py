@@ -7,23 +7,23 @@ import stat
 from pathlib import Path
 
 DAY_SECONDS = 86400.0
-_MOST = 1000
+_MOST_TIMES = 1000
 _MOST_BYTES = 1 << 16
 
 
-def record(root: Path, now: float) -> None:
+def record_removal(root: Path, now: float) -> None:
     """Add a removal to the file, and remove those that are older than a day."""
-    path = _path(root)
+    path = _removals_path(root)
     new = path.with_suffix(".new")
-    times = [*last_day(root, now), now][-_MOST:]
+    times = [*last_removals(root, now), now][-_MOST_TIMES:]
     with contextlib.suppress(OSError):
         new.write_text("".join(f"{each}\n" for each in times))
         new.replace(path)
 
 
-def last_day(root: Path, now: float) -> list[float]:
+def last_removals(root: Path, now: float) -> list[float]:
     """Return the times of removals in the last 24 hours, at most 1000; none if the file cannot be read."""
-    path = _path(root)
+    path = _removals_path(root)
     with contextlib.suppress(OSError, ValueError):
         if stat.S_ISREG(path.lstat().st_mode):
             with path.open("rb") as file:
@@ -31,5 +31,5 @@ def last_day(root: Path, now: float) -> list[float]:
     return []
 
 
-def _path(root: Path) -> Path:
+def _removals_path(root: Path) -> Path:
     return root / "corrupt-blobs"

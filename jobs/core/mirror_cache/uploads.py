@@ -19,7 +19,7 @@ from pathlib import Path
 
 from jobs.core.mirror_cache.layout import below_repositories, blob_path, folders
 
-_MOST = 64  # open files
+_MOST_OPEN = 64  # open files
 _CHUNK = 1 << 20
 
 
@@ -77,7 +77,7 @@ class Uploads:
         return interrupted
 
     def _opened(self, paths: set[Path]) -> Iterator[tuple[Path, int]]:
-        for path in sorted(paths)[: _MOST - len(self._open)]:
+        for path in sorted(paths)[: _MOST_OPEN - len(self._open)]:
             with contextlib.suppress(OSError):
                 yield path, os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
 

@@ -13,12 +13,12 @@ import re
 from collections.abc import Mapping
 from http import HTTPStatus
 
-PATH = f"/v2/kube-chores/probe/blobs/sha256:{'0' * 64}"
-_SECONDS = 10.0
-_MOST_BYTES = 1 << 16
+PROBE_PATH = f"/v2/kube-chores/probe/blobs/sha256:{'0' * 64}"
+_ANSWER_SECONDS = 10.0
+_MOST_ANSWER_BYTES = 1 << 16
 # With one of these, the upstream has accepted the login, if the registry sent one.
 _ACCEPTED = frozenset({HTTPStatus.OK, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND})
-_REFUSALS: Mapping[int, str] = {HTTPStatus.UNAUTHORIZED: "unauthorized", HTTPStatus.TOO_MANY_REQUESTS: "rate"}
+_OF_STATUS: Mapping[int, str] = {HTTPStatus.UNAUTHORIZED: "unauthorized", HTTPStatus.TOO_MANY_REQUESTS: "rate"}
 # A registry answers with 500 if the token server of its upstream refuses it. A token server refuses only clients that
 # it cannot authenticate: https://distribution.github.io/distribution/spec/auth/token/#requesting-a-token
 _OF_TOKENS = {"unauthorized": "login", "denied": "login", "toomanyrequests": "rate"}
@@ -33,18 +33,18 @@ def refusal(port: int) -> str | None:
     Raises:
         ConnectionError: the registry does not respond yet.
     """
-    connection = http.client.HTTPConnection("localhost", port, timeout=_SECONDS)
+    connection = http.client.HTTPConnection("localhost", port, timeout=_ANSWER_SECONDS)
     with contextlib.closing(connection):
         try:
-            connection.request("GET", PATH, headers={"User-Agent": "mirror-cache"})
+            connection.request("GET", PROBE_PATH, headers={"User-Agent": "mirror-cache"})
             answer = connection.getresponse()
             if answer.status == HTTPStatus.INTERNAL_SERVER_ERROR:
-                return _of_token_server(answer.read(_MOST_BYTES))
+                return _of_token_server(answer.read(_MOST_ANSWER_BYTES))
         except ConnectionError:
             raise
         except (OSError, http.client.HTTPException):
             return None
-    return "" if answer.status in _ACCEPTED else _REFUSALS.get(answer.status)
+    return "" if answer.status in _ACCEPTED else _OF_STATUS.get(answer.status)
 
 
 def _of_token_server(body: bytes) -> str | None:

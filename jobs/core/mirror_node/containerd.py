@@ -61,13 +61,13 @@ class Reading(NamedTuple):
     unknown: str = ""
 
 
-def read(folder: Path) -> Reading:
+def read_containerd(folder: Path) -> Reading:
     """Evaluate the configuration in `folder`, where the node's /etc/containerd is mounted."""
     try:
         files = list(_files(folder))
         version = _version(files)
         # If an imported file has the same table, containerd 1 replaces the whole table, and containerd 2 merges both.
-        readings = {_read(version, _merged(files, whole)) for whole in {False, version < _NEWEST}}
+        readings = {_of_settings(version, _merged(files, whole)) for whole in {False, version < _NEWEST}}
     except (OSError, ValueError, RecursionError, UnknownError) as error:
         return Reading(unknown=str(error) or type(error).__name__)
     if len(readings) > 1:
@@ -154,19 +154,19 @@ def _overruled(before: Any, after: Any) -> Any:
     return {**before, **{name: _overruled(before.get(name), value) for name, value in after.items()}}
 
 
-def _read(version: int, plugins: Table) -> Reading:
+def _of_settings(version: int, plugins: Table) -> Reading:
     first, *others = (_table(plugins, name) for name in _TABLES[max(1, min(version, _NEWEST))])
     registry = _table(first, "registry")
     path = str(registry.get("config_path") or "")
     if registry.get("mirrors"):
-        return _problem("registry.mirrors is set, and containerd then ignores hosts.toml; remove registry.mirrors")
+        return _bypassed("registry.mirrors is set, and containerd then ignores hosts.toml; remove registry.mirrors")
     if path:
         return _of_path(path, version, locally=_pulls_locally(first))
     if any(_table(each, "registry").get("config_path") for each in others):
         return Reading(unknown="config_path is in a table that only some versions of containerd read")
     if version >= _NEWEST or _pulls_locally(first):
         return Reading(unknown="config_path is not set, and its default depends on the version of containerd")
-    return _problem("config_path is not set")
+    return _bypassed("config_path is not set")
 
 
 def _of_path(path: str, version: int, *, locally: bool) -> Reading:
@@ -175,11 +175,11 @@ def _of_path(path: str, version: int, *, locally: bool) -> Reading:
     https://github.com/containerd/containerd/issues/12415
     """
     if CERTS not in [_clean(each) for each in path.split(":") if each]:
-        return _problem(f"config_path is {path}")
+        return _bypassed(f"config_path is {path}")
     if ":" not in path or locally:
         return Reading()
     why = f"config_path is {path}, which containerd 2.1 and later reads as one folder"
-    return _problem(why) if version >= _NEWEST else Reading(unknown=why)
+    return _bypassed(why) if version >= _NEWEST else Reading(unknown=why)
 
 
 def _pulls_locally(images: Table) -> bool:
@@ -191,7 +191,7 @@ def _pulls_locally(images: Table) -> bool:
     )
 
 
-def _problem(what: str) -> Reading:
+def _bypassed(what: str) -> Reading:
     why = f"pulls do not use the mirror: containerd does not read {CERTS}: {what}"
     return Reading(f'{BYPASSED}: {why}; set config_path = "{CERTS}", then restart containerd')
 

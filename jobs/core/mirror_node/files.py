@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from jobs.core.mirror_node import containerd
+from jobs.core.mirror_node.containerd import Reading, read_containerd
 from jobs.core.mirror_node.hosts import FILE, Comparison, FileAction, compare, folders
 from jobs.kit.run.log import log
 
@@ -77,9 +77,9 @@ def _for_each_host(file: HostsFile, act: Callable[[HostsFile, Comparison], str])
     return "; ".join(filter(None, [*problems, configuration(file).problem]))
 
 
-def configuration(file: HostsFile) -> containerd.Reading:
+def configuration(file: HostsFile) -> Reading:
     """Read each time whether containerd uses the file: its configuration may be corrected at any time."""
-    return containerd.read(file.containerd) if file.containerd and file.desired is not None else containerd.Reading()
+    return read_containerd(file.containerd) if file.containerd and file.desired is not None else Reading()
 
 
 def _of_other_hosts(file: HostsFile) -> Iterator[HostsFile]:

@@ -56,7 +56,7 @@ class _Series(Struct, rename="camel"):
     last_observed_time: str | None = None
 
 
-class _Metadata(Struct, rename="camel"):
+class _EventMetadata(Struct, rename="camel"):
     creation_timestamp: str | None = None
 
 
@@ -64,7 +64,7 @@ class Event(Struct, rename="camel"):
     """The fields of an Event that an audit reads."""
 
     involved_object: _Involved
-    metadata: _Metadata
+    metadata: _EventMetadata
     reason: str | None = None
     message: str | None = None
     last_timestamp: str | None = None
@@ -122,14 +122,14 @@ class _PodStatus(Struct):
     conditions: list[_Condition] | None = None
 
 
-class _PodMetadata(Struct):
+class _QuotedPodMetadata(Struct):
     uid: str = ""
 
 
 class Pod(Struct):
     """The fields of a pod that show whether an Event about it is obsolete."""
 
-    metadata: _PodMetadata
+    metadata: _QuotedPodMetadata
     status: _PodStatus = field(default_factory=_PodStatus)
 
     def is_explained_by(self, event: Occurrence) -> bool:

@@ -15,7 +15,19 @@ from typing import Any
 
 import msgspec
 
-from jobs.core.mirror_audit.desired import names
+from jobs.core.mirror_audit.desired.names import (
+    CACHE_PORT,
+    CACHE_PORT_NAME,
+    COMPONENT,
+    HEADLESS,
+    MIRROR,
+    NAME,
+    NODE_NAMESPACE,
+    PORT,
+    PORT_NAME,
+    PREFIX,
+    REGISTRY_IMAGE,
+)
 from jobs.core.mirror_audit.desired.pods import Part, node_pod, registry_pod
 from jobs.core.mirror_audit.registry_mirrors import RegistryMirror, Spec
 from jobs.kit.values import stamps
@@ -59,7 +71,7 @@ class Manifest:
 
 @dataclass(frozen=True)
 class Mirror:
-    """What a RegistryMirror defines. Its resources are in `namespace`; its DaemonSet is in names.NODE_NAMESPACE.
+    """What a RegistryMirror defines. Its resources are in `namespace`; its DaemonSet is in NODE_NAMESPACE.
 
     `cluster_ip` is the address of its Service, empty while there is none. `credentials_version` is the resourceVersion
     of its Secret.
@@ -79,12 +91,12 @@ class Mirror:
     @property
     def name(self) -> str:
         """The name of its resources, to which some add a suffix."""
-        return names.PREFIX + self.registry_mirror.name
+        return PREFIX + self.registry_mirror.name
 
     @property
     def image(self) -> str:
         """The image of its registry: spec.image, or the default."""
-        return self.spec.image or names.REGISTRY_IMAGE
+        return self.spec.image or REGISTRY_IMAGE
 
     @property
     def secret(self) -> ObjectKey:
@@ -101,15 +113,15 @@ class Mirror:
         """The Service from which nodes pull."""
         # With other values, nodes get no response, or pull from a pod that is not ready instead of the upstream.
         fields = {"publishNotReadyAddresses": False, "internalTrafficPolicy": "Cluster"}
-        return self._manifest(SERVICES, self._service_spec([_port(names.PORT_NAME, names.PORT)]) | fields)
+        return self._manifest(SERVICES, self._service_spec([_port(PORT_NAME, PORT)]) | fields)
 
     @cached_property
     def headless_service(self) -> Manifest:
         """The Service that gives the StatefulSet's pod its DNS name."""
         # The audit also reads from the container cache why a registry is not ready.
-        ports = [_port(names.PORT_NAME, names.PORT), _port(names.CACHE_PORT_NAME, names.CACHE_PORT)]
+        ports = [_port(PORT_NAME, PORT), _port(CACHE_PORT_NAME, CACHE_PORT)]
         fields = {"clusterIP": "None", "publishNotReadyAddresses": True, "internalTrafficPolicy": "Cluster"}
-        return self._manifest(SERVICES, self._service_spec(ports) | fields, names.HEADLESS)
+        return self._manifest(SERVICES, self._service_spec(ports) | fields, HEADLESS)
 
     def _service_spec(self, ports: list[Part]) -> Part:
         return {"type": "ClusterIP", "selector": self._selector_labels("registry"), "ports": ports}
@@ -166,16 +178,16 @@ class Mirror:
         return {"metadata": metadata, "spec": pod}
 
     def _selector_labels(self, component: str) -> dict[str, str]:
-        return {names.COMPONENT: component, names.MIRROR: self.registry_mirror.name}
+        return {COMPONENT: component, MIRROR: self.registry_mirror.name}
 
     def _manifest(self, resource: Resource, spec: Part, suffix: str = "", orphans: str = "Delete") -> Manifest:
         mirror = self.registry_mirror.name
         source = f"{REGISTRY_MIRRORS.plural}/{mirror}"
-        stamp = stamps.stamp(names.NAME, "", mirror, source, f"v1:{_hash(spec)}", orphans)
+        stamp = stamps.stamp(NAME, "", mirror, source, f"v1:{_hash(spec)}", orphans)
         metadata = {
             "name": f"{self.name}{suffix}",
-            "namespace": names.NODE_NAMESPACE if resource is DAEMON_SETS else self.namespace,
-            "labels": {**_NAME_LABEL, names.MIRROR: mirror, **stamp.labels},
+            "namespace": NODE_NAMESPACE if resource is DAEMON_SETS else self.namespace,
+            "labels": {**_NAME_LABEL, MIRROR: mirror, **stamp.labels},
             "annotations": stamp.annotations,
         }
         return Manifest(resource, {"metadata": metadata, "spec": spec})

@@ -16,9 +16,20 @@ from jobs.core.mirror_audit.actual.objects import Object, is_terminating, rollou
 from jobs.core.mirror_audit.checks.findings import CODES
 from jobs.core.mirror_audit.desired.mirror import Manifest, Mirror
 from jobs.core.mirror_audit.observed import Observed, Settings
-from jobs.core.mirror_audit.repair import claims, writes
+from jobs.core.mirror_audit.repair.claims import correct, expand, may_lose_cache, recreation_reason, replace_volume
 from jobs.core.mirror_audit.repair.removals import removals
 from jobs.core.mirror_audit.repair.steps import Context, Step
+from jobs.core.mirror_audit.repair.writes import (
+    ApplyRequest,
+    NodeCleanup,
+    apply,
+    correction,
+    delete,
+    drifted_fields,
+    host,
+    immutable_fields,
+    is_node_cleanup,
+)
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.model import Action, Finding, Fix, Need, ObjectKey, Plan
 from jobs.kit.values.resources import CLAIMS, DAEMON_SETS, PRIORITY_CLASSES, SERVICES, STATEFUL_SETS
@@ -111,13 +122,13 @@ def _create(context: Context, desired: Manifest) -> Step:
     if desired is mirror.stateful_set:
         if problem := context.credentials_blocker():
             return Step(remedy=problem)
-        if claims.may_lose_cache(context) and claims.recreation_reason(context):
+        if may_lose_cache(context) and recreation_reason(context):
             return Step(remedy=f"a repair creates it after {mirror.claim.key} is recreated", may_progress=True)
     if desired is mirror.daemon_set and not context.is_current_and_ready():
         remedy = f"a repair creates it when {mirror.stateful_set.key} is ready to serve nodes"
         return Step(remedy=remedy, may_progress=True)
     result = f"for registrymirror/{mirror.registry_mirror.name}"
-    return Step(Fix(Action.APPLY_NEW, writes.ApplyRequest(desired), result))
+    return Step(Fix(Action.APPLY_NEW, ApplyRequest(desired), result))
 
 
 def _correct(context: Context, desired: Manifest) -> Step:
@@ -125,7 +136,7 @@ def _correct(context: Context, desired: Manifest) -> Step:
     mirror, actual = context.mirror, context.actual(desired.key)
     assert actual
     if desired is mirror.claim:
-        return claims.correct(context, actual)
+        return correct(context, actual)
     if desired is mirror.stateful_set and (problem := _restart_blocker(context, actual)):
         return Step(remedy=problem)
     if desired is mirror.daemon_set and (
@@ -133,32 +144,32 @@ def _correct(context: Context, desired: Manifest) -> Step:
     ):
         return step
     without_address = desired is mirror.service and not mirror.cluster_ip
-    if without_address or writes.immutable_fields(desired, actual):
-        return Step(writes.delete(actual))
-    return Step(writes.apply(desired, actual, writes.correction(desired, actual)))
+    if without_address or immutable_fields(desired, actual):
+        return Step(delete(actual))
+    return Step(apply(desired, actual, correction(desired, actual)))
 
 
 def _restart_blocker(context: Context, actual: Object) -> str:
     """Return why the StatefulSet must not be corrected now, or an empty string."""
     desired = context.mirror.stateful_set
-    rolls = any(field.startswith("spec.template") for field in writes.drifted_fields(desired, actual))
-    restarts = rolls or writes.immutable_fields(desired, actual)
+    rolls = any(field.startswith("spec.template") for field in drifted_fields(desired, actual))
+    restarts = rolls or immutable_fields(desired, actual)
     return context.roll_blocker() if restarts else context.credentials_blocker()
 
 
 def _clean_up_old_host(context: Context, actual: Object) -> Step | None:
     """Have the DaemonSet remove the files of an earlier host, whose folder pods of the new host do not mount."""
-    before = writes.host(actual)
+    before = host(actual)
     is_for_another_host = before not in ("", context.mirror.spec.host)
-    if writes.is_node_cleanup(actual):
+    if is_node_cleanup(actual):
         if is_for_another_host and rollout_problem(DAEMON_SETS.kind, actual):
             remedy = f"a repair corrects it when all nodes have removed the files of {before}"
             return Step(remedy=remedy, may_progress=True)
-        return Step(writes.delete(actual))  # after an apply it still has the mount of all folders
+        return Step(delete(actual))  # after an apply it still has the mount of all folders
     if is_for_another_host:
         result = f"nodes remove the files of {before}"
         image = context.observed.node_image(context.settings)
-        fix = Fix(Action.REPLACE, writes.NodeCleanup(actual, image), result)
+        fix = Fix(Action.REPLACE, NodeCleanup(actual, image), result)
         return Step(fix, may_progress=True)
     return None
 
@@ -181,7 +192,7 @@ _STEPS: Mapping[str, Callable[[Context, Manifest], Step]] = {
     "missing": _create,
     "drifted": _correct,
     "scaled-to-zero": _correct,
-    "volume-too-small": claims.expand,
-    "volume-lost": claims.replace_volume,
-    "volume-shrink": claims.replace_volume,
+    "volume-too-small": expand,
+    "volume-lost": replace_volume,
+    "volume-shrink": replace_volume,
 }
