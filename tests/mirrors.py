@@ -9,8 +9,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from jobs.core.mirror_audit.desired.mirror import Mirror
-from jobs.core.mirror_audit.desired.names import CACHE_PORT, MIRROR, NODE_IMAGE, PORT
+from jobs.core.mirror_audit.desired import CACHE_PORT, MIRROR, NODE_IMAGE, PORT, Mirror
 from jobs.core.mirror_audit.registry_mirrors import RegistryMirror, parse_registry_mirror
 from jobs.kit.values.model import ObjectKey
 from jobs.kit.values.reads import Head

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from jobs.core.mirror_cache.upstream import PROBE_PATH as PROBE
+from jobs.core.mirror_cache.cache import PROBE_PATH as PROBE
 from tests.apis import wait_for
 from tests.control_plane import ROOT
 from tests.namespaces import ADDRESS

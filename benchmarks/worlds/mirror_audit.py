@@ -11,8 +11,7 @@ from benchmarks.cluster import BenchCluster, Clone
 from benchmarks.compare import BARE, World
 from benchmarks.measured import run_process
 from benchmarks.worlds.sync_copies import bare, chores
-from jobs.core.mirror_audit.desired.mirror import Mirror
-from jobs.core.mirror_audit.desired.names import CACHE_PORT, NODE_IMAGE, PORT
+from jobs.core.mirror_audit.desired import CACHE_PORT, NODE_IMAGE, PORT, Mirror
 from jobs.core.mirror_audit.registry_mirrors import RegistryMirror, parse_registry_mirror
 from jobs.kit.values.model import ObjectKey
 from jobs.kit.values.reads import Head

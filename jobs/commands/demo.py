@@ -22,7 +22,7 @@ import click
 import msgspec
 import yaml
 
-from jobs.core.mirror_audit.desired.names import NODE_NAMESPACE
+from jobs.core.mirror_audit.desired import NODE_NAMESPACE
 from jobs.core.mirror_audit.observed import NAMESPACE
 from jobs.kit.api.answers import error_of
 from jobs.kit.api.connect import connect

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from jobs.__main__ import chores
-from jobs.core.mirror_audit.desired.mirror import Mirror
+from jobs.core.mirror_audit.desired import Mirror
 from jobs.kit import web
 from jobs.kit.run import session
 from tests.apis import Api, Object

@@ -14,7 +14,7 @@ import yaml
 from click.testing import CliRunner
 
 from jobs.__main__ import chores
-from jobs.core.mirror_audit.desired.mirror import Mirror
+from jobs.core.mirror_audit.desired import Mirror
 from jobs.kit import web
 from tests.api.conftest import Ran, Run
 from tests.apis import Api, ApiError, Object, wait_for

@@ -5,7 +5,7 @@ import re
 from datetime import datetime, timedelta
 from typing import Any
 
-from jobs.core.mirror_audit.desired.mirror import Mirror
+from jobs.core.mirror_audit.desired import Mirror
 from tests.api.conftest import Run
 from tests.api.test_mirror_audit import codes, condition, deleted, node_pod_not_ready, pending, workload
 from tests.api.test_rights import Right, drop

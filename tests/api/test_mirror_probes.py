@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from jobs.core.mirror_audit.desired.mirror import Mirror
+from jobs.core.mirror_audit.desired import Mirror
 from jobs.kit import web
 from jobs.kit.run import pages
 from jobs.kit.values.reads import Page

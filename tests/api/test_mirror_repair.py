@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from jobs.core.mirror_audit.desired.mirror import Mirror
-from jobs.core.mirror_audit.desired.names import NODE_IMAGE, REGISTRY_IMAGE
+from jobs.core.mirror_audit.desired import NODE_IMAGE, REGISTRY_IMAGE, Mirror
 from jobs.core.mirror_node.hosts import CERTS
 from jobs.kit.api.cluster import Cluster
 from jobs.kit.run import runner

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jobs.core.mirror_audit.desired.mirror import Mirror
+from jobs.core.mirror_audit.desired import Mirror
 from tests.api.conftest import Ran, Run
 from tests.api.test_mirror_audit import codes, condition, scaled, workload
 from tests.apis import Api, Object, wait_for

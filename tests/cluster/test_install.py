@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from jobs.core.mirror_audit.desired.mirror import Mirror
-from jobs.core.mirror_audit.desired.names import NODE_IMAGE
+from jobs.core.mirror_audit.desired import NODE_IMAGE, Mirror
 from jobs.core.mirror_audit.registry_mirrors import RegistryMirror, parse_registry_mirror
 from jobs.kit.values.model import ObjectKey
 from jobs.kit.values.reads import Head

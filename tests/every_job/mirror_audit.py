@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.core.mirror_audit.desired.names import NODE_IMAGE
+from jobs.core.mirror_audit.desired import NODE_IMAGE
 from kubesandbox import Fault, Sandbox
 from tests.api.conftest import Run, run_in_a_pod, runs
 from tests.apis import Api

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from jobs.__main__ import chores
-from jobs.core.mirror_audit.desired.mirror import Mirror
+from jobs.core.mirror_audit.desired import Mirror
 from jobs.kit.values import metrics
 from tests.api import conftest as of_apis
 from tests.api.conftest import runs

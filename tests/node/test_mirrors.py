@@ -10,7 +10,7 @@ from decimal import Decimal
 
 import pytest
 
-from jobs.core.mirror_audit.quantities import quantity
+from jobs.core.mirror_audit.registry_mirrors import quantity
 from jobs.core.mirror_node.hosts import hosts_toml
 from tests.apis import Api, wait_for
 from tests.mirrors import NAMESPACE, NODES

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.core.mirror_cache.upstream import refusal
+from jobs.core.mirror_cache.cache import refusal
 from tests.one_node import registry
 from tests.processes import Processes
 from tests.serving import QuietHandler, serving

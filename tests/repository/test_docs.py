@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from benchmarks import page
 from jobs.__main__ import COMMANDS, chores
-from jobs.core.mirror_audit.checks.findings import CODES
+from jobs.core.mirror_audit.findings import CODES
 from tests.api import test_drift_of_other_kinds as other_kinds
 from tests.api.test_drift import EDITS, SECRET_EDITS
 from tests.manifests import ROOT

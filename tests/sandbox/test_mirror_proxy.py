@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.core.mirror_audit.desired.mirror import Mirror
+from jobs.core.mirror_audit.desired import Mirror
 from kubesandbox import Fault, Sandbox
 from tests.apis import sandbox_api
 from tests.fault_world import World

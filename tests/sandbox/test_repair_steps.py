@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.core.mirror_audit.desired.mirror import Mirror
+from jobs.core.mirror_audit.desired import Mirror
 from kubesandbox import Fault, Sandbox
 from tests.apis import Api, sandbox_api, wait_for
 from tests.fault_world import World

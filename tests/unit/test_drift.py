@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.core.mirror_audit.checks.drift import drift
-from jobs.core.mirror_audit.quantities import quantity
+from jobs.core.mirror_audit.registry_mirrors import quantity
+from jobs.core.mirror_audit.resources import drift
 from tests.sweeps import examples
 
 

@@ -9,8 +9,7 @@ import yaml
 
 import jobs
 from jobs.__main__ import chores
-from jobs.core.mirror_audit.desired.mirror import Mirror
-from jobs.core.mirror_audit.desired.names import NODE_IMAGE
+from jobs.core.mirror_audit.desired import NODE_IMAGE, Mirror
 from jobs.core.mirror_audit.registry_mirrors import RegistryMirror, parse_registry_mirror
 from jobs.kit.values.model import ObjectKey
 from jobs.kit.values.reads import Head

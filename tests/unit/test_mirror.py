@@ -11,13 +11,11 @@ from typing import Any
 
 import pytest
 
-from jobs.core.mirror_audit.desired.mirror import Manifest, Mirror
-from jobs.core.mirror_audit.desired.names import NAME, is_pinned
+from jobs.core.mirror_audit.desired import NAME, Manifest, Mirror, is_pinned
 from jobs.core.mirror_audit.observed import Observed, Settings
 from jobs.core.mirror_audit.plan import plan
 from jobs.core.mirror_audit.registry_mirrors import RegistryMirror, parse_registry_mirror
-from jobs.core.mirror_audit.repair.claims import expand
-from jobs.core.mirror_audit.repair.steps import Context
+from jobs.core.mirror_audit.repair import Context, expand
 from jobs.core.mirror_node.hosts import CERTS
 from jobs.kit.values import stamps
 from jobs.kit.values.errors import ApiError

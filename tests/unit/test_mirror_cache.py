@@ -24,12 +24,16 @@ import pytest
 from click.testing import CliRunner
 
 from jobs.__main__ import chores
-from jobs.core.mirror_cache.blobs import blobs, matches, named_blobs
-from jobs.core.mirror_cache.broken_files import broken_state
-from jobs.core.mirror_cache.gate import MIB, Room
-from jobs.core.mirror_cache.removals import last_removals, record_removal
-from jobs.core.mirror_cache.uploads import Uploads
-from jobs.core.mirror_cache.upstream import refusal
+from jobs.core.mirror_cache.cache import MIB, Room, refusal
+from jobs.core.mirror_cache.files import (
+    Uploads,
+    blobs,
+    broken_state,
+    last_removals,
+    matches,
+    named_blobs,
+    record_removal,
+)
 from tests.apis import wait_for
 from tests.serving import QuietHandler, serving
 
@@ -39,10 +43,10 @@ DAY = 86400
 SHORT = """
 import json, os, pathlib, sys
 from jobs import __main__
-from jobs.core.mirror_cache import cache, gate, server
+from jobs.core.mirror_cache import cache, server
 settings = json.loads(sys.argv.pop(1))
 for name, value in settings.pop("constants").items():
-    module = next(each for each in (gate, cache, server) if hasattr(each, name))
+    module = next(each for each in (cache, server) if hasattr(each, name))
     setattr(module, name, value)
 statvfs, figures = os.statvfs, pathlib.Path(settings["figures"])
 samples = figures.with_name("samples").open("ab", buffering=0)

@@ -7,13 +7,23 @@ from typing import Any
 import msgspec
 import pytest
 
-from jobs.core.mirror_audit.actual.endpoints import Endpoints, Slice, by_service, ready
-from jobs.core.mirror_audit.actual.events import Event, Quoted, Quotes, keep, most_informative, quoted
-from jobs.core.mirror_audit.desired.mirror import Mirror
+from jobs.core.mirror_audit.actual import (
+    Endpoints,
+    Event,
+    Quoted,
+    Quotes,
+    Slice,
+    by_service,
+    keep,
+    most_informative,
+    quoted,
+    ready,
+)
+from jobs.core.mirror_audit.desired import Mirror
 from jobs.core.mirror_audit.observe import is_own
 from jobs.core.mirror_audit.observed import Observed, Settings
 from jobs.core.mirror_audit.plan import plan
-from jobs.core.mirror_audit.repair.steps import Context
+from jobs.core.mirror_audit.repair import Context
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.model import Need
 from jobs.kit.values.reads import ReadResult

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from jobs.core.mirror_node.containerd import Reading, read_containerd
+from jobs.core.mirror_node.files import Reading, read_containerd
 from jobs.core.mirror_node.hosts import BYPASSED
 from tests.unit.test_mirror_node import ARGUMENTS, REMOVE, certs, path, put, running
 from tests.unit.test_mirror_node import check as check_files

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from jobs.core.mirror_audit.checks.findings import CODES
+from jobs.core.mirror_audit.findings import CODES
 from jobs.core.status.document import Observed, document
 from jobs.core.status.installed import CronJob, JobPod, PodObject, RunJob, job_pod
 from jobs.core.status.page import page

@@ -8,20 +8,26 @@ from typing import Any
 
 from msgspec import Raw
 
-from jobs.core.mirror_audit.actual.endpoints import Slice, by_service, ready
-from jobs.core.mirror_audit.actual.events import (
+from jobs.core.mirror_audit.actual import (
     WARNINGS,
     Event,
+    Object,
     Pod,
     Quotes,
+    Slice,
+    by_service,
+    decode_resource,
+    is_working,
     keep,
     most_informative,
+    ordinals,
+    placeholder,
     pods,
     quoted,
+    ready,
     without_obsolete,
 )
-from jobs.core.mirror_audit.actual.objects import Object, decode_resource, is_working, ordinals, placeholder
-from jobs.core.mirror_audit.desired.names import HEADLESS, NODE_NAMESPACE
+from jobs.core.mirror_audit.desired import HEADLESS, NODE_NAMESPACE
 from jobs.core.mirror_audit.observed import RESOURCE_KINDS, Observed, Settings
 from jobs.core.mirror_audit.registry_mirrors import RegistryMirror, parse_registry_mirror
 from jobs.kit.api.answers import error_of

@@ -10,9 +10,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from jobs.core.mirror_audit.actual.endpoints import Endpoints
-from jobs.core.mirror_audit.actual.events import Quote
-from jobs.core.mirror_audit.actual.objects import Object, is_managed
+from jobs.core.mirror_audit.actual import Endpoints, Object, Quote, is_managed
 from jobs.core.mirror_audit.registry_mirrors import IMAGES, PASSWORD, UPSTREAM, USERNAME, RegistryMirror
 from jobs.kit.values.decoding import decode
 from jobs.kit.values.errors import ApiError

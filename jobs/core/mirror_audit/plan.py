@@ -7,15 +7,14 @@ from datetime import datetime
 
 from msgspec import structs
 
-from jobs.core.mirror_audit.checks.evaluate import evaluate
-from jobs.core.mirror_audit.checks.findings import CODES, finding, reason
-from jobs.core.mirror_audit.checks.mirrors import evaluate_together, mirrors_of
-from jobs.core.mirror_audit.checks.probes import together
-from jobs.core.mirror_audit.checks.progress import with_progress
-from jobs.core.mirror_audit.desired.mirror import Mirror
+from jobs.core.mirror_audit.desired import Mirror
+from jobs.core.mirror_audit.evaluate import evaluate, evaluate_together, mirrors_of
+from jobs.core.mirror_audit.findings import CODES, finding, reason
 from jobs.core.mirror_audit.observed import RESOURCE_KINDS, Observed, Settings
+from jobs.core.mirror_audit.probes import together
 from jobs.core.mirror_audit.registry_mirrors import MirrorStatus
-from jobs.core.mirror_audit.repair.repairs import repairs
+from jobs.core.mirror_audit.repair import repairs
+from jobs.core.mirror_audit.status import with_progress
 from jobs.kit.values.conditions import READY
 from jobs.kit.values.findings import invalid, terminating
 from jobs.kit.values.model import Fetch, Finding, Need, ObjectKey, Plan, Severity, Summary

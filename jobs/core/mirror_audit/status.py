@@ -1,19 +1,127 @@
-"""Compute the status of each RegistryMirror after an audit. Pure: the same findings give the same status."""
+"""The status of each RegistryMirror after an audit, and what it reports as in progress. Pure.
+
+The same findings give the same status.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from dataclasses import replace
+from datetime import datetime, timedelta
 
-from jobs.core.mirror_audit.checks.findings import RANK, reason
-from jobs.core.mirror_audit.checks.progress import IN_PROGRESS, changes
+from msgspec import structs
+
+from jobs.core.mirror_audit.findings import CODES, RANK, reason
 from jobs.core.mirror_audit.observed import Observed, Probing, Settings
 from jobs.core.mirror_audit.registry_mirrors import MirrorStatus
-from jobs.kit.values.conditions import READY, Condition, StatusUpdate, about, new_condition, status_update
+from jobs.kit.values.conditions import (
+    READY,
+    Condition,
+    StatusUpdate,
+    about,
+    is_recent,
+    new_condition,
+    status_update,
+    timestamp,
+)
 from jobs.kit.values.findings import by_subject
 from jobs.kit.values.model import Finding, Outcome, Plan, Result, Severity
 from jobs.kit.values.reads import Head
-from jobs.kit.values.resources import REGISTRY_MIRRORS
+from jobs.kit.values.resources import DAEMON_SETS, REGISTRY_MIRRORS, STATEFUL_SETS
+
+# what a repair changed minutes ago and that is not ready yet: it is in progress, not broken
+
+# The run that changed it knows its writes. Other runs know it from the status of the RegistryMirror.
+
+IN_PROGRESS = "in-progress"
+_PERIOD = timedelta(minutes=5)  # longer than --wait of the CronJob, shorter than the time until the next run
+# The parts of a mirror, by the field of the status that has the time of the repair after which they are not ready yet.
+_REGISTRY, _NODES = "registry_changed", "nodes_changed"
+# Codes of what a change causes for a while, with the parts that may have them.
+_NOT_READY = {
+    "mirror-down": (_REGISTRY,),
+    "no-endpoints": (_REGISTRY,),
+    "volume-pending": (_REGISTRY,),
+    "not-rolled-out": (_REGISTRY, _NODES),
+}
+
+
+def with_progress(plan: Plan, observed: Observed, written: Sequence[Finding], now: datetime) -> Plan:
+    """Return the plan in which what is in progress has that code; `written` are the writes of this run.
+
+    While something is in progress, the run may wait for it.
+    """
+    changed = {(each.subjects, _part(each)) for each in written}
+    statuses: dict[tuple[str, ...], MirrorStatus] = {
+        (each.name,): each.head.status_as(MirrorStatus) for each in observed.mirrors
+    }
+    findings, waits = [], False
+    registries: dict[tuple[str, ...], str] = {}
+    for each in plan.findings:
+        since = ""
+        if _is_not_ready(each):
+            part, last = _part(each), statuses.get(each.subjects, MirrorStatus())
+            is_changed = (each.subjects, part) in changed
+            since = _since(last, part, now, is_changed=is_changed)
+            waits = waits or is_changed or bool(since)
+        if since and _part(each) is _REGISTRY:
+            registries[each.subjects] = since
+        findings.append(_as_progress(each, since) if since else each)
+    findings = [_as_next(each, registries.get(each.subjects, "")) for each in findings]
+    return replace(plan, findings=findings, may_progress=plan.may_progress or waits)
+
+
+def changes(last: MirrorStatus, findings: Sequence[Finding], observed: Observed, now: datetime) -> dict[str, str]:
+    """Return the fields of the status of a mirror with these findings: a time stays until its part is ready."""
+    # A DaemonSet that is missing is in progress with its registry: its own change is its creation.
+    of_parts = [(_part(each), each.code) for each in findings if each.object in observed.resources]
+    not_ready = {part for part, code in of_parts if code == IN_PROGRESS or code in _NOT_READY}
+    in_progress = {part for part, code in of_parts if code == IN_PROGRESS}
+    return {
+        part: (getattr(last, part) or (timestamp(now) if part in in_progress else "")) if part in not_ready else ""
+        for part in (_REGISTRY, _NODES)
+    }
+
+
+def _is_not_ready(found: Finding) -> bool:
+    """Return whether a finding reports what a change causes for a while, such as a cache that does not respond."""
+    is_cache = found.code == "unreadable" and found.object.kind == STATEFUL_SETS.kind and not found.exit_code
+    return (found.code in _NOT_READY or is_cache) and not found.fix
+
+
+def _part(found: Finding) -> str:
+    """Return the part of a mirror that a finding is about."""
+    return _NODES if found.object.kind == DAEMON_SETS.kind else _REGISTRY
+
+
+def _since(last: MirrorStatus, part: str, now: datetime, *, is_changed: bool) -> str:
+    """Return since when a part that is not ready is in progress, or an empty string.
+
+    What the last status reports as not ready, or for minutes as in progress, is not in progress again: every repair may
+    change it, and it may never become ready.
+    """
+    changed = getattr(last, part)
+    if is_recent(changed, now + _PERIOD, 2 * _PERIOD):  # the run that changed it may have begun later
+        return str(changed)
+    reported = {reason(code) for code, parts in _NOT_READY.items() if part in parts}
+    is_reported = any(each.type == READY and each.reason in reported for each in last.conditions)
+    return timestamp(now) if is_changed and not changed and not is_reported else ""
+
+
+def _as_next(found: Finding, since: str) -> Finding:
+    """Return a DaemonSet that is missing because its registry is in progress as in progress."""
+    is_next = since and found.code == "missing" and _part(found) is _NODES and not found.fix
+    return _as_progress(found, since) if is_next else found
+
+
+def _as_progress(found: Finding, since: str) -> Finding:
+    code = CODES[IN_PROGRESS]
+    why = f"in progress since {since}: {found.reason}"
+    remedy = found.remedy if found.code == "missing" else code.remedy
+    return structs.replace(found, code=IN_PROGRESS, severity=code.severity, reason=why, remedy=remedy)
+
+
+# the status
 
 _MOST_NAMED = 3
 

@@ -3,22 +3,220 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
+import json
+import os
+import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timezone
 from functools import partial
+from http import HTTPStatus
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
-from jobs.core.mirror_cache.blobs import Blob, all_blobs, expired, matches, named_blobs, remove_blob
-from jobs.core.mirror_cache.broken_files import broken_links, broken_state
-from jobs.core.mirror_cache.gate import MIB, SHORTAGES, Gate, Room, details, room
-from jobs.core.mirror_cache.layout import is_used, roots, state_path
-from jobs.core.mirror_cache.removals import DAY_SECONDS, last_removals, record_removal
-from jobs.core.mirror_cache.uploads import Uploads, remove_upload, stopped_uploads
-from jobs.core.mirror_cache.upstream import refusal
+from jobs.core.mirror_cache.files import (
+    DAY_SECONDS,
+    Blob,
+    Uploads,
+    all_blobs,
+    broken_links,
+    broken_state,
+    expired,
+    is_used,
+    last_removals,
+    matches,
+    named_blobs,
+    record_removal,
+    registry,
+    remove_blob,
+    remove_upload,
+    roots,
+    state_path,
+    stopped_uploads,
+)
 from jobs.kit.run.log import log
+
+# whether nodes should pull from the registry: by the free space of its volume and by interrupted layers
+
+MIB = 1 << 20
+# Space for the layers in progress when space runs short. A node fetches three layers at once (containerd's
+# max_concurrent_downloads) of one image (kubelet pulls serially): 1.5 GiB for layers of 500 MiB. Nodes use the mirror
+# for about 4 more seconds: 0.5 GiB at 1 Gbit/s. Larger volumes serve more nodes at once.
+_LEAST_FREE_BYTES = 2048 * MIB
+# A layer needs about ten inodes: folders, the upload, the blob and its link.
+_LEAST_FREE_FILES = 1000
+# A layer that fills the volume is removed when its pull fails, and there is space again. kubelet tries again after 10,
+# 20 and 40 seconds. In that time nodes must pull from the upstream, or each attempt fails in the same way.
+UNREADY_SECONDS = 120.0
+ENOUGH = 1.5  # times the least free space: a volume near the threshold would otherwise switch between ready and unready
+LATE_SECONDS = 5.0
+SHORTAGES = {
+    "access": "the registry cannot use the volume",
+    "space": "too little free space",
+    "inodes": "too few free inodes",
+    "layers": "a layer was interrupted",
+}
+
+
+class Room(NamedTuple):
+    """Bytes and inodes of a volume, and why the registry cannot use it; `files` is 0 if inodes are not limited."""
+
+    free: int
+    capacity: int
+    free_files: int
+    files: int
+    unusable: str = ""
+
+    @property
+    def least_free(self) -> int:
+        """The number of bytes that must be free for the registry to store layers."""
+        return min(max(self.capacity // 10, _LEAST_FREE_BYTES), self.capacity // 2)
+
+    def shortage(self, factor: float = 1.0) -> str:
+        """Return what is missing: "access", "space", "inodes" or nothing. `factor` multiplies the required amounts."""
+        if self.unusable:
+            return "access"
+        if self.free < self.least_free * factor:
+            return "space"
+        least_files = min(_LEAST_FREE_FILES, self.files // 20)
+        return "inodes" if self.files and self.free_files < least_files * factor else ""
+
+
+class Gate:
+    """Whether the registry has space for layers. One thread takes samples, other threads read them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._room: Room | None = None
+        self._sampled = self._short = self._interrupted = float("-inf")
+        self._shortage = ""
+
+    def sample(self, room: Room) -> None:
+        """Record the free space and inodes."""
+        now = time.monotonic()
+        shortage = room.shortage()
+        if shortage:
+            self._short = now
+        elif self._shortage in ("space", "inodes") and (now - self._short < UNREADY_SECONDS or room.shortage(ENOUGH)):
+            shortage = self._shortage
+        if shortage != self._shortage:
+            recovered = "can be used" if self._shortage == "access" else "has enough space"
+            log.warning("%s: %s", SHORTAGES.get(shortage, f"the volume {recovered} again"), details(room))
+        with self._lock:
+            self._room, self._sampled, self._shortage = room, now, shortage
+
+    def interrupt(self) -> None:
+        """Record that a layer ended before it was complete: the next attempt may end in the same way."""
+        if time.monotonic() - self._interrupted >= UNREADY_SECONDS:
+            log.warning("%s: nodes pull from the upstream for %g seconds", SHORTAGES["layers"], UNREADY_SECONDS)
+        self._interrupted = time.monotonic()
+
+    def observed(self) -> tuple[Room, str] | None:
+        """Return the last sample and what is missing, a key of SHORTAGES; None while the volume does not answer."""
+        with self._lock:
+            late = time.monotonic() - self._sampled > LATE_SECONDS
+            if not self._room or late:
+                return None
+            interrupted = time.monotonic() - self._interrupted < UNREADY_SECONDS
+            return self._room, self._shortage or ("layers" if interrupted else "")
+
+
+def room(volume: Path, root: Path) -> Room:
+    """Return the bytes and inodes that users other than root can use, and whether the volume is usable.
+
+    Raises:
+        OSError: the volume does not answer.
+    """
+    found = os.statvfs(volume)
+    sizes = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize, found.f_favail, found.f_files
+    return Room(*sizes, unusable=_unusable(volume, root, found.f_flag))
+
+
+def _unusable(volume: Path, root: Path, flags: int) -> str:
+    """Return why the registry cannot use the volume, or nothing. The registry runs as the same user as this process."""
+    if not volume.stat().st_nlink:  # the mount keeps a deleted folder
+        return "its folder was deleted"
+    if flags & os.ST_RDONLY:
+        return "it is mounted read-only"
+    for folder in _used_folders(volume, root):
+        if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+            return f"{folder} cannot be read and written"
+    return ""
+
+
+def _used_folders(volume: Path, root: Path) -> Iterator[Path]:
+    """Yield the folders that the registry writes to; the volume's own folder only until the upstream has a folder."""
+    if not os.path.lexists(root):
+        yield volume
+    data = registry(root)
+    folders = root, data.parent.parent, data.parent, data
+    for folder in (*folders, data / "blobs", data / "blobs" / "sha256", data / "repositories"):
+        if os.path.lexists(folder):
+            yield folder
+
+
+def details(room: Room) -> str:
+    """Describe the free space and inodes of a volume, or why it cannot be used."""
+    if room.unusable:
+        return room.unusable
+    bytes_free = f"{room.free // MIB} MiB of {room.capacity // MIB}, at least {room.least_free // MIB}"
+    return f"{bytes_free}; {room.free_files} inodes of {room.files}"
+
+
+# whether the upstream refuses the requests of the registry, by a request for a blob that does not exist
+
+# The registry sends it to the upstream with its login, so no other process needs the login. Requests of clients do not
+# change the answer. It is not a pull, which upstreams count: https://docs.docker.com/docker-hub/usage/pulls/
+
+PROBE_PATH = f"/v2/kube-chores/probe/blobs/sha256:{'0' * 64}"
+_ANSWER_SECONDS = 10.0
+_MOST_ANSWER_BYTES = 1 << 16
+# With one of these, the upstream has accepted the login, if the registry sent one.
+_ACCEPTED = frozenset({HTTPStatus.OK, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND})
+_OF_STATUS: Mapping[int, str] = {HTTPStatus.UNAUTHORIZED: "unauthorized", HTTPStatus.TOO_MANY_REQUESTS: "rate"}
+# A registry answers with 500 if the token server of its upstream refuses it. A token server refuses only clients that
+# it cannot authenticate: https://distribution.github.io/distribution/spec/auth/token/#requesting-a-token
+_OF_TOKENS = {"unauthorized": "login", "denied": "login", "toomanyrequests": "rate"}
+_DETAIL = re.compile(rf'Head "[^"]*": ({"|".join(_OF_TOKENS)}): ')
+
+
+def refusal(port: int) -> str | None:
+    """Return why the upstream refuses requests: "login", "unauthorized" or "rate".
+
+    Return nothing if it refuses none, and None if the registry or its upstream failed in another way.
+
+    Raises:
+        ConnectionError: the registry does not respond yet.
+    """
+    connection = http.client.HTTPConnection("localhost", port, timeout=_ANSWER_SECONDS)
+    with contextlib.closing(connection):
+        try:
+            connection.request("GET", PROBE_PATH, headers={"User-Agent": "mirror-cache"})
+            answer = connection.getresponse()
+            if answer.status == HTTPStatus.INTERNAL_SERVER_ERROR:
+                return _of_token_server(answer.read(_MOST_ANSWER_BYTES))
+        except ConnectionError:
+            raise
+        except (OSError, http.client.HTTPException):
+            return None
+    return "" if answer.status in _ACCEPTED else _OF_STATUS.get(answer.status)
+
+
+def _of_token_server(body: bytes) -> str | None:
+    """Return the refusal in the body of an error, None if there is none.
+
+    https://distribution.github.io/distribution/spec/api/#errors
+    """
+    try:
+        found = _DETAIL.match(json.loads(body)["errors"][0]["detail"])
+    except (ValueError, RecursionError, LookupError, TypeError):
+        return None
+    return _OF_TOKENS[found[1]] if found else None
+
+
+# all checks
 
 SAMPLE_SECONDS = 0.2  # 25 MB at 1 Gbit/s
 UPLOADS_SECONDS = 0.2  # a shorter upload is found at another attempt

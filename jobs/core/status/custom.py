@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from jobs.core.mirror_audit.checks.findings import CODES
+from jobs.core.mirror_audit.findings import CODES
 from jobs.core.status.problems import (
     UNCHANGED,
     Evaluated,

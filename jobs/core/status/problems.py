@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from jobs.core.mirror_audit.checks.findings import CODES, RANK
+from jobs.core.mirror_audit.findings import CODES, RANK
 from jobs.core.status.logs import last_lines
 from jobs.core.status.runs import DEADLINE
 from jobs.core.status.times import seconds_between, span

@@ -11,10 +11,9 @@ from http import HTTPStatus
 
 from msgspec import structs
 
-from jobs.core.mirror_audit.actual.objects import Object
-from jobs.core.mirror_audit.checks.findings import Problem, finding, not_readable, unreadable
-from jobs.core.mirror_audit.desired.mirror import Mirror
-from jobs.core.mirror_audit.desired.names import CACHE_PORT, CACHE_PORT_NAME, PORT, PORT_NAME
+from jobs.core.mirror_audit.actual import Object
+from jobs.core.mirror_audit.desired import CACHE_PORT, CACHE_PORT_NAME, PORT, PORT_NAME, Mirror
+from jobs.core.mirror_audit.findings import Problem, finding, not_readable, unreadable
 from jobs.core.mirror_audit.observed import CacheState, Observed, Probing, Settings
 from jobs.core.mirror_audit.registry_mirrors import PASSWORD
 from jobs.kit.values.decoding import decode

@@ -1,1 +1,0 @@
-"""Compare the resources of a mirror with the desired ones, and check its responses. Pure."""

@@ -1,1 +1,0 @@
-"""The desired resources of a mirror. Pure."""

@@ -1,1 +1,0 @@
-"""The next step of a repair for each finding. Pure."""
