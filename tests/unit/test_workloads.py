@@ -147,27 +147,28 @@ def test_a_rollout_is_stuck_by_pods_that_are_not_available(
 
 
 @pytest.mark.parametrize(
-    ("spec", "status", "pod", "is_outdated"),
+    ("spec", "status", "is_blocked", "is_outdated"),
     [
-        (THREE, {"currentReplicas": 2, "updatedReplicas": 1, "availableReplicas": 2}, "web-2", False),
-        (THREE, {"currentReplicas": 2, "updatedReplicas": 0, "availableReplicas": 2}, "web-2", True),
-        (THREE, {"currentReplicas": 1, "updatedReplicas": 1, "availableReplicas": 2}, "web-N", True),
-        (THREE, {"currentReplicas": 1, "updatedReplicas": 0, "availableReplicas": 2}, "web-1", True),
-        (THREE, {"currentReplicas": 3, "updatedReplicas": 0, "availableReplicas": 2}, "web-N", False),
-        (THREE, {"currentReplicas": 2, "updatedReplicas": 1, "availableReplicas": 3}, "", False),
-        (THREE, {"replicas": 2, "currentReplicas": 2, "availableReplicas": 1}, "web-1", False),
-        (THREE, {"replicas": 2, "currentReplicas": 2, "availableReplicas": 2}, "", False),  # a quota prevents the third
-        (ONE, {"replicas": 1, "currentReplicas": 1}, "web-0", False),
-        (ONE, {"replicas": 1, "updatedReplicas": 1}, "web-0", False),
-        (ONE, {"replicas": 0}, "", False),
-        ({**ONE, "ordinals": {"start": 5}}, {"replicas": 1, "currentReplicas": 1}, "web-5", False),
-        ({**ONE, "podManagementPolicy": "Parallel"}, {"replicas": 1, "currentReplicas": 1}, "", False),
+        (THREE, {"currentReplicas": 2, "updatedReplicas": 1, "availableReplicas": 2}, True, False),
+        (THREE, {"currentReplicas": 2, "updatedReplicas": 0, "availableReplicas": 2}, True, True),
+        (THREE, {"currentReplicas": 1, "updatedReplicas": 1, "availableReplicas": 2}, True, True),
+        (THREE, {"currentReplicas": 1, "updatedReplicas": 0, "availableReplicas": 2}, True, True),
+        (THREE, {"currentReplicas": 3, "updatedReplicas": 0, "availableReplicas": 2}, True, False),
+        (THREE, {"currentReplicas": 2, "updatedReplicas": 1, "availableReplicas": 3}, False, False),
+        (THREE, {"replicas": 2, "currentReplicas": 2, "availableReplicas": 1}, True, False),
+        (THREE, {"replicas": 2, "currentReplicas": 2, "availableReplicas": 2}, False, False),  # a quota
+        (ONE, {"replicas": 1, "currentReplicas": 1}, True, False),
+        (ONE, {"replicas": 1, "updatedReplicas": 1}, True, False),
+        (ONE, {"replicas": 0}, False, False),
+        ({**ONE, "podManagementPolicy": "Parallel"}, {"replicas": 1, "currentReplicas": 1}, False, False),
     ],
 )
-def test_the_stuck_pod_of_a_stateful_set_is_named(spec: Object, status: Object, pod: str, is_outdated: bool) -> None:
+def test_a_pod_that_is_not_available_blocks_an_ordered_stateful_set(
+    spec: Object, status: Object, is_blocked: bool, is_outdated: bool
+) -> None:
     found = read("StatefulSet", {**OF_THREE, **status}, **spec)
 
-    assert (found.stuck_pod, found.is_outdated) == (pod, is_outdated)
+    assert (found.is_blocked, found.is_outdated) == (is_blocked, is_outdated)
 
 
 QUOTA = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "exceeded quota: small"}

@@ -118,26 +118,22 @@ def _warnings(key: ObjectKey) -> str:
 def _stuck_pod_remedy(workload: Workload) -> str:
     """Return how to remove a pod that the StatefulSet controller does not replace, or an empty string.
 
-    A pod that may be of the newest template is not named: it may only be slow to start.
+    A pod of the newest template does not count: it may only be slow to start.
     """
     if not workload.newest_revision:
         return _delete_pod_remedy(workload)
-    if not (workload.is_stuck and workload.stuck_pod and workload.is_outdated):
-        return ""
-    name, namespace = workload.key.name, workload.key.namespace
-    older = f"statefulset.kubernetes.io/pod-name,controller-revision-hash!={workload.newest_revision}"
-    return (
-        f"if pod {name}-N is of an older template and does not become ready, no roll replaces it; "
-        f"find it with kubectl get pods -n {namespace} -l {older}, then delete it"
-    )
+    return _delete_pod_remedy(workload, f"!={workload.newest_revision}") if workload.is_outdated else ""
 
 
-def _delete_pod_remedy(workload: Workload) -> str:
-    """Return the command that deletes the stuck pod, or an empty string; no pod has the newest template yet."""
-    if not (workload.is_stuck and workload.stuck_pod):
+def _delete_pod_remedy(workload: Workload, revisions: str = "") -> str:
+    """Return how to find and delete the stuck pod, or an empty string."""
+    if not (workload.is_stuck and workload.is_blocked):
         return ""
-    pod, namespace = workload.stuck_pod, workload.key.namespace
-    return f"if pod {pod} does not become ready, no roll replaces it; run kubectl delete pod {pod} -n {namespace}"
+    pod, selector = f"a pod of {workload.key.name}", "statefulset.kubernetes.io/pod-name"
+    if revisions:
+        pod, selector = f"{pod} with an older template", f"{selector},controller-revision-hash{revisions}"
+    find = f"kubectl get pods -n {workload.key.namespace} -l {selector}"
+    return f"if {pod} does not become ready, no roll replaces it; find it with {find}, then delete it"
 
 
 def _in_brackets(text: str) -> str:

@@ -35,7 +35,7 @@ class Workload(Struct, frozen=True):
     `is_observed`: its controller has observed this `generation`. `deferral` is why it cannot be rolled now, or None.
     `incomplete` is the state of a rollout that is not complete, or empty; `progress` is the same, but
     empty if its deadline is over. `has_failed`: the controller reports a failure.
-    `is_stuck`: the rollout may never complete, or no pod is available. `stuck_pod` is the pod of a StatefulSet that its
+    `is_stuck`: the rollout may never complete, or no pod is available. `is_blocked`: a StatefulSet has a pod that its
     controller does not replace after a change of the template; `is_outdated`: pods have a template between the current
     and the newest. `newest_revision` is that of the newest template, or empty if no pod has it.
     """
@@ -54,7 +54,7 @@ class Workload(Struct, frozen=True):
     progress: str
     has_failed: bool
     is_stuck: bool
-    stuck_pod: str
+    is_blocked: bool
     is_outdated: bool
     newest_revision: str
     terminating: bool
@@ -98,17 +98,12 @@ class _UpdateStrategy(Struct, rename="camel"):
     rolling_update: _RollingUpdate | None = None
 
 
-class _Ordinals(Struct):
-    start: int = 0
-
-
 class _Spec(Struct, rename="camel"):
     template: msgspec.Raw
     replicas: int | None = None
     paused: bool | None = None
     update_strategy: _UpdateStrategy = msgspec.field(default_factory=_UpdateStrategy)
     pod_management_policy: str = ""
-    ordinals: _Ordinals | None = None
 
 
 class _Condition(Struct):
@@ -188,7 +183,7 @@ def _reduced(key: ObjectKey, document: Document) -> Workload:
         progress,
         bool(incomplete and failure),
         _STUCK[key.kind](document.spec, status, incomplete),
-        _stuck_pod(key.name, document.spec, status) if key.kind == STATEFUL_SETS.kind else "",
+        key.kind == STATEFUL_SETS.kind and _is_blocked(document.spec, status),
         _between(status) > 0,
         status.update_revision if status.updated_replicas else "",
         metadata.deletion_timestamp is not None,
@@ -335,21 +330,14 @@ _STUCK = {
 }
 
 
-def _stuck_pod(name: str, spec: _Spec, status: _Status) -> str:
-    """Return the name of the unavailable pod that a StatefulSet does not replace, or an empty string.
+def _is_blocked(spec: _Spec, status: _Status) -> bool:
+    """Return whether an unavailable pod of a StatefulSet exists that its controller does not replace.
 
-    It is the pod that was created last or updated last: pods are created in ascending and updated in descending order.
-    The result is "NAME-N" if the ordinal does not follow from the status: several pods of one template may be the one,
-    or a pod between the templates was recreated.
     https://kubernetes.io/docs/concepts/workloads/controllers/statefulset/#forced-rollback
     """
-    desired = _replicas(spec)
-    if spec.pod_management_policy == "Parallel" or status.available_replicas >= min(desired, status.replicas):
-        return ""  # also if a pod cannot be created
-    ordinal = status.current_replicas if status.replicas >= desired > 1 else status.replicas - 1
-    if ordinal >= desired or (status.updated_replicas and _between(status) > 0):
-        return f"{name}-N"
-    return f"{name}-{(spec.ordinals.start if spec.ordinals else 0) + ordinal}"
+    if spec.pod_management_policy == "Parallel":
+        return False
+    return status.available_replicas < min(_replicas(spec), status.replicas)  # not if a pod cannot be created
 
 
 def _between(status: _Status) -> int:
