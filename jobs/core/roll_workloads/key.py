@@ -63,8 +63,14 @@ class KeySecretPatch(Body, frozen=True, gc=False):
         return msgspec.json.encode(secret)
 
     def changed_by_server(self, answer: bytes) -> tuple[str, ...]:
-        """Return the field of the key if its value in the response differs."""
-        return () if _value(answer) == self.key.value else (f"data[{_FIELD}]",)
+        """Return the field of the key if its value in the response differs.
+
+        Raises:
+            InvalidObjectError: it is not a key, so each run would write another one.
+        """
+        if len(value := _value(answer)) < _FEWEST_BYTES:
+            raise InvalidObjectError(f"admission removed `{_FIELD}`")
+        return () if value == self.key.value else (f"data[{_FIELD}]",)
 
     def redact(self, text: str) -> str:
         """Return the text without the key: an admission webhook can quote the object that it denies."""

@@ -37,6 +37,8 @@ def plan(observed: Observed, settings: Settings, now: datetime) -> Plan:
     to_read, too_many = within_bounds(sources, observed.sources, now)
     needs |= to_read
     findings += too_many
+    if observed.key_secret and isinstance(observed.key, Key) and observed.key.empty_secret:
+        findings.append(key_secret_patch(observed.key_secret, observed.key))
     findings, substitutes = _within_budget(findings, settings.max_rolls)
     if settings.run.verbose:
         findings += [Finding("unchanged", Severity.INFO, key, "runs with its current config") for key in unchanged]
@@ -48,7 +50,7 @@ def plan(observed: Observed, settings: Settings, now: datetime) -> Plan:
             {"workloads": len(observed.opted_in), "sources": len(observed.sources)},
             "" if observed.opted_in or observed.failures else _note(observed.namespaces, settings.namespace),
         ),
-        order=WriteOrder(prerequisites=_prerequisites(observed), substitutes=substitutes),
+        order=WriteOrder(substitutes=substitutes),
     )
 
 
@@ -59,13 +61,6 @@ def _note(namespaces: Sequence[str], only: str) -> str:
     count = len(namespaces)
     subject = f"namespace {namespaces[0]} has" if count == 1 else f"{count} namespaces have"
     return f"{subject} the annotation {ROLL_OPT_IN}, but no Deployment, StatefulSet or DaemonSet that opted in"
-
-
-def _prerequisites(observed: Observed) -> tuple[Finding, ...]:
-    """Return the write of a missing key, on which fingerprints of Secrets depend."""
-    if observed.key_secret and isinstance(observed.key, Key) and observed.key.empty_secret:
-        return (key_secret_patch(observed.key_secret, observed.key),)
-    return ()
 
 
 def _within_budget(findings: Sequence[Finding], max_rolls: int) -> tuple[list[Finding], list[Finding]]:

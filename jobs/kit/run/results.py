@@ -41,17 +41,6 @@ def as_resolved(result: Result) -> Result:
     return Result(finding, Outcome.REPORTED, "another run wrote it meanwhile")
 
 
-def as_read(result: Result, *, differs: bool) -> Result:
-    """Return the result of a write whose object was read again; a write after which it still `differs` has failed."""
-    if not differs:
-        return as_done(result) if is_conflict(result) else result
-    if is_conflict(result):
-        return structs.replace(result, outcome=Outcome.FAILED)
-    if result.outcome is Outcome.DONE:
-        return structs.replace(result, outcome=Outcome.FAILED, exit_code=ExitCode.FAILED)
-    return result
-
-
 def not_attempted(findings: Sequence[Finding], written: Sequence[Result]) -> list[Finding]:
     """Return the findings that are left: without failed objects, and without the fix of a write that had no effect.
 

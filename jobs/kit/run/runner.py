@@ -26,7 +26,6 @@ from jobs.kit.run.results import (
     UNCHANGED,
     as_done,
     as_failed,
-    as_read,
     as_resolved,
     is_conflict,
     is_counted,
@@ -46,7 +45,7 @@ from jobs.kit.run.session import (
     stopped_by_signals,
 )
 from jobs.kit.run.statuses import Statuses
-from jobs.kit.values.errors import ApiError, ChoresError, UnwrittenError
+from jobs.kit.values.errors import ApiError, ChoresError
 from jobs.kit.values.model import Action, DryRun, ExitCode, Finding, Need, Outcome, Plan, Result, RunOptions
 from jobs.kit.values.reads import ReadResult
 
@@ -168,12 +167,11 @@ class _Run(Generic[Settings, Observed]):
     def execute(self) -> tuple[Plan, Sequence[Result]]:
         """Run the phases; return the plan and the result of each of its findings, sorted by object and code."""
         self.observe()
-        prerequisites = self._write_prerequisites()
         if not (self.job.steps and self.writes):
             self._wait_for_slow_pages()
         results = self._write_until_done()
         written = sum(result.outcome is Outcome.DONE for result in results)
-        results = self._with_causes(results, written) + prerequisites
+        results = self._with_causes(results, written)
         # By object and code. A sort by both needs a tuple for each result: 8 MB for 100,000.
         results.sort(key=lambda result: result.finding.code)
         results.sort(key=lambda result: result.finding.object)
@@ -208,22 +206,6 @@ class _Run(Generic[Settings, Observed]):
         plan, self.observed = self._plan_until_complete(observed)
         limits = self.job.limits
         self.plan = block_deletes(plan, limits.max_deletes) if limits.brake else plan
-
-    def _write_prerequisites(self) -> list[Result]:
-        """Write the objects that other findings depend on, read them again, and plan again.
-
-        An object that still differs after its write is not written again. The plan treats it as unreadable.
-        """
-        first = self.plan.order.prerequisites
-        results = self._apply(first) if first else []
-        if not results or not self.writes:
-            return as_failed(results)
-        self.plan, self.observed = self._plan_after_reads([Need(finding.object) for finding in first])
-        unwritten = {finding.object for finding in self.plan.order.prerequisites}
-        if unwritten:
-            documents = {Need(key): ReadResult(error=UnwrittenError(key)) for key in unwritten}
-            self.plan, self.observed = self._plan_until_complete(self.observed.with_documents(documents, {}))
-        return [as_read(result, differs=result.finding.object in unwritten) for result in results]
 
     def _wait_for_slow_pages(self) -> None:
         """Wait for slow pages and plan again; write the statuses that do not depend on them first."""
@@ -293,7 +275,7 @@ class _Run(Generic[Settings, Observed]):
         keys = {result.finding.object: result for result in conflicted}
         # Metadata is enough for an object that conflicts with a create; an update needs the whole object.
         needs = [Need(key, full=keys[key].finding.action is not Action.CREATE) for key in sorted(keys)]
-        again, self.observed = self._plan_after_reads(needs)
+        again, self.observed = self._plan_until_complete(self._read_documents(self.observed, needs))
         # An object that is in the way may also have other findings, for example as a source: these are final.
         reported = {(result.finding.object, result.finding.code) for result in written}
         found = (each for each in again.findings if each.object in keys and each.code != UNCHANGED)
@@ -332,9 +314,6 @@ class _Run(Generic[Settings, Observed]):
         while not self.stopping() and monotonic() < moment:
             sleep(0.1)
         return not self.stopping()
-
-    def _plan_after_reads(self, needs: Collection[Need]) -> tuple[Plan, Observed]:
-        return self._plan_until_complete(self._read_documents(self.observed, needs))
 
     def _plan_until_complete(self, observed: Observed) -> tuple[Plan, Observed]:
         """Plan, read what the plan needs and plan again, until it needs nothing, or only slow pages.

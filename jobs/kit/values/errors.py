@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 
-from jobs.kit.values.model import ExitCode, ObjectKey, Severity
+from jobs.kit.values.model import ExitCode, Severity
 from jobs.kit.values.text import Lines, visible
 
 # Only the message identifies these errors: no status, reason or cause does. The pattern is anchored, since a webhook
@@ -177,15 +177,6 @@ class CredentialsError(ApiError):
 
     def __init__(self, message: str) -> None:
         super().__init__(0, message)
-
-
-class UnwrittenError(ApiError):
-    """An object that others depend on could not be written; the exit code is that of the write."""
-
-    exit_code = ExitCode.DONE
-
-    def __init__(self, key: ObjectKey) -> None:
-        super().__init__(0, f"{key} could not be written")
 
 
 class InvalidObjectError(ApiError):

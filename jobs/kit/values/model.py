@@ -262,13 +262,10 @@ class WriteOrder:
     """In which order a run writes, if that is not the order of the objects.
 
     - `namespaces`: objects in namespaces with a small number come first; one that is not in it has 0.
-    - `prerequisites`: findings whose writes the others depend on. The run writes them, reads these objects and plans
-      again.
     - `substitutes`: rolls to apply, in this order, in place of rolls that fail. The plan lists them without a fix.
     """
 
     namespaces: Mapping[str, int] = field(default_factory=dict)
-    prerequisites: Sequence[Finding] = ()
     substitutes: Sequence[Finding] = ()
 
 
