@@ -122,7 +122,7 @@ def test_a_run_does_its_work_and_a_second_one_writes_nothing(name: str, tmp_path
         cluster = World(sandbox, world.job, env)
         untouched = world.untouched(cluster)
         first = cluster.run()
-        end, writes = world.state(cluster), len(cluster.writes())
+        end, writes = world.end(cluster), len(cluster.writes())
         second = cluster.run()
 
         assert (first.exit_code, first.summary) == (world.exit_code, dict(world.summary))

@@ -68,7 +68,7 @@ def _filled(world: World) -> State:
     """Return workloads without fingerprints of Secrets, and the fields of the Secret of the key."""
     found = _state(world)
     for each in found.values():
-        each["annotations"][BASELINE] = re.sub(r'(secret/login)":"\w+', r"\1", each["annotations"][BASELINE])
+        each["annotations"][BASELINE] = re.sub(r'(secret/login)":"\w+', r"\1", each["annotations"][BASELINE] or "")
     ((key, stored),) = [item for item in world.stored("secrets").items() if item[0][2] == KEY["metadata"]["name"]]
     return {**found, key: {**metadata(stored, "labels", "uid"), "keys": sorted(stored.get("data") or {})}}
 
@@ -127,9 +127,10 @@ FAULTS = [
             list=f"namespaces cronjobs jobs {_WORKLOADS}",
             get=f"configmaps secrets {_WORKLOADS}",
             update="secrets",
-            patch=_WORKLOADS,
+            patch="statefulsets daemonsets",
         ),
         independent_writes=False,
+        runs=2,
     ),
 ]
 

@@ -45,7 +45,8 @@ def built(request: pytest.FixtureRequest, quick: None, tmp_path_factory: pytest.
             ran = undisturbed.run()
             assert (ran.exit_code, ran.summary) == (world.exit_code, dict(world.summary)), ran
             assert differing(world.untouched(undisturbed), untouched) == []
-            yield Built(world, template, env, undisturbed.requests(), world.state(undisturbed))
+            trace = undisturbed.requests()
+            yield Built(world, template, env, trace, world.end(undisturbed))
 
 
 @pytest.fixture

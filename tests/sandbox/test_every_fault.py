@@ -53,7 +53,7 @@ def wrong_afterwards(built: Built, cluster: World, untouched: State) -> list[obj
     """Return what is wrong after the next run, and after one more, which has nothing to write."""
     before = len(cluster.writes())
     ran = cluster.run()
-    found = [*differing(built.world.state(cluster), built.end)]
+    found = [*differing(built.world.end(cluster), built.end)]
     writes = len(cluster.writes())
     # After a run without writes, the cluster is the same, and so would be the next run.
     again = cluster.run() if writes > before else ran
@@ -131,7 +131,7 @@ def test_a_run_or_the_next_recovers_from_a_fault_at_any_request(
         codes[int(code)] += 1
         if fault == "401" or code not in expected:
             return [] if code in expected else [f"exit {code}"]
-        return [*differing(built.world.state(cluster), built.end)]
+        return [*differing(built.world.end(cluster), built.end)]
 
     wrong = sweep(built, numbers, disturb)
 
@@ -158,7 +158,7 @@ def test_a_run_or_the_next_recovers_from_a_write_that_is_handled_after_its_timeo
         assert handled.wait(GIVE_UP)
         codes[int(code)] += 1
         if code == built.world.exit_code:
-            return [*differing(built.world.state(cluster), built.end)]
+            return [*differing(built.world.end(cluster), built.end)]
         return [] if code == 1 else [f"exit {code}"]
 
     wrong = sweep(built, numbers, disturb)
