@@ -51,7 +51,7 @@ def check_run(built: Built, world: World, slot: Slot, drawn: Drawn, untouched: S
     """Check that a run ends as documented, with the same good objects as without the hostile one."""
     ran = world.run()
     assert ran.exit_code in DOCUMENTED, ran
-    end = built.world.state(world)
+    end = built.world.end(world)
     assert {key: end.get(key) for key in built.end} == built.end, ran
     after = built.world.untouched(world)
     assert {key: after.get(key) for key in untouched} == untouched, ran

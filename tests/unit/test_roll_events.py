@@ -22,7 +22,7 @@ Deferred = tuple[str, str, str]  # namespace, name, code
 
 def workload(namespace: str, name: str, uid: str = "") -> Workload:
     key = ObjectKey("Deployment", name, namespace)
-    unset = ("1", 1, True, "", "", "", (REFERENCE,), None, "", "", False, False, "", False, "", False)
+    unset = ("1", 1, True, "", "", "", (REFERENCE,), None, "", "", False, False, False, False, "", False)
     return Workload(key, uid or f"uid of {namespace}/{name}", *unset)
 
 
