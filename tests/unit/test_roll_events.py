@@ -4,12 +4,11 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from jobs.core.roll_workloads.deferrals import DeferralCode
 from jobs.core.roll_workloads.observed import Observed, Settings
 from jobs.core.roll_workloads.references import Reference
 from jobs.core.roll_workloads.sources import Source
 from jobs.core.roll_workloads.status import MOST_REPORTED, status_updates
-from jobs.core.roll_workloads.workloads import Workload
+from jobs.core.roll_workloads.workloads import DeferralCode, Workload
 from jobs.kit.values.conditions import StatusUpdate
 from jobs.kit.values.model import Finding, ObjectKey, Outcome, Plan, Result, Severity
 from tests.hostile_text import HOSTILE

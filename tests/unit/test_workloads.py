@@ -11,12 +11,11 @@ from msgspec import structs
 
 from jobs.core.roll_workloads import baseline
 from jobs.core.roll_workloads.baseline import BaselinePatch
-from jobs.core.roll_workloads.deferrals import DeferralCode
 from jobs.core.roll_workloads.evaluate import evaluate
 from jobs.core.roll_workloads.observed import Observed, Settings
 from jobs.core.roll_workloads.references import Reference
 from jobs.core.roll_workloads.sources import Source, fingerprint, source
-from jobs.core.roll_workloads.workloads import Workload, workload
+from jobs.core.roll_workloads.workloads import DeferralCode, Workload, workload
 from jobs.kit.values.model import Finding, ObjectKey
 from tests.manifests import ROOT
 from tests.workloads import workload as manifest

@@ -7,12 +7,11 @@ from datetime import datetime, timedelta
 
 from jobs.core.roll_workloads import baseline
 from jobs.core.roll_workloads.baseline import TEMPLATE_FIELD, Baseline, BaselinePatch
-from jobs.core.roll_workloads.deferrals import Deferral, DeferralCode
 from jobs.core.roll_workloads.key import Key
 from jobs.core.roll_workloads.observed import Observed, Settings
 from jobs.core.roll_workloads.references import Reference
 from jobs.core.roll_workloads.sources import Source, fingerprint, missing
-from jobs.core.roll_workloads.workloads import Workload, kubectl
+from jobs.core.roll_workloads.workloads import Deferral, DeferralCode, Workload, kubectl
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.findings import read_failure, unreadable
 from jobs.kit.values.model import Action, Change, Finding, Fix, Need, ObjectKey, Severity

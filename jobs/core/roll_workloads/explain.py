@@ -12,13 +12,12 @@ from typing import Any, NamedTuple
 
 from jobs.core.roll_workloads import baseline
 from jobs.core.roll_workloads.baseline import ROLL_OPT_IN, Baseline
-from jobs.core.roll_workloads.deferrals import DeferralCode
 from jobs.core.roll_workloads.evaluate import evaluate
 from jobs.core.roll_workloads.observed import Observed, Settings
 from jobs.core.roll_workloads.opt_in import OptIn
 from jobs.core.roll_workloads.references import Reference
 from jobs.core.roll_workloads.sources import Source, fingerprint, missing
-from jobs.core.roll_workloads.workloads import Workload, kubectl
+from jobs.core.roll_workloads.workloads import DeferralCode, Workload, kubectl
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.explanation import Explanation, Row
 from jobs.kit.values.model import Action, Finding, ObjectKey, Plan

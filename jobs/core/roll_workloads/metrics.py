@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from jobs.core.roll_workloads.deferrals import DeferralCode
 from jobs.core.roll_workloads.evaluate import ROLLOUT_INCOMPLETE, ROLLOUT_STUCK
 from jobs.core.roll_workloads.observed import Observed, Settings
+from jobs.core.roll_workloads.workloads import DeferralCode
 from jobs.kit.values.metrics import Metric, Sample
 from jobs.kit.values.model import Plan, Result
 

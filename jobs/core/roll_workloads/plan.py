@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from jobs.core.roll_workloads.baseline import ROLL_OPT_IN, BaselinePatch
-from jobs.core.roll_workloads.deferrals import DeferralCode
 from jobs.core.roll_workloads.evaluate import evaluate
 from jobs.core.roll_workloads.key import Key, key_secret_patch
 from jobs.core.roll_workloads.observed import Observed, Settings
 from jobs.core.roll_workloads.reads import within_bounds
+from jobs.core.roll_workloads.workloads import DeferralCode
 from jobs.kit.values.model import Action, Finding, Need, ObjectKey, Plan, Severity, Summary, WriteOrder
 from jobs.kit.values.resources import CONFIGMAPS, SECRETS
 from jobs.kit.values.turns import in_turns

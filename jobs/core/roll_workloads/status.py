@@ -7,12 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from jobs.core.roll_workloads.deferrals import DeferralCode
 from jobs.core.roll_workloads.evaluate import ROLLOUT_INCOMPLETE, ROLLOUT_STUCK
 from jobs.core.roll_workloads.observed import Observed, Settings
 from jobs.core.roll_workloads.references import Reference
 from jobs.core.roll_workloads.sources import Source, fingerprint
-from jobs.core.roll_workloads.workloads import KINDS, Workload
+from jobs.core.roll_workloads.workloads import KINDS, DeferralCode, Workload
 from jobs.kit.values.conditions import StatusUpdate, event, new_condition
 from jobs.kit.values.model import Action, Finding, ObjectKey, Outcome, Plan, Result, Severity
 from jobs.kit.values.resources import by_kind

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Container
-from typing import Any
+from enum import Enum
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
 
 from jobs.core.roll_workloads.baseline import BASELINE, ROLL_ID
-from jobs.core.roll_workloads.deferrals import Deferral, DeferralCode
 from jobs.core.roll_workloads.references import PodSpec, Reference, references
 from jobs.kit.values.decoding import decode
 from jobs.kit.values.errors import InvalidObjectError
@@ -27,6 +27,26 @@ _FAILED = "ProgressDeadlineExceeded"
 _DIGEST_LENGTH = 16
 
 KINDS = (DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS)
+
+
+class DeferralCode(str, Enum):
+    """Why rolls are deferred, as in `Finding.deferral`; docs/roll-workloads.md explains these stable codes."""
+
+    MISSING_SOURCE = "missing-source"
+    PAUSED = "paused"
+    ON_DELETE = "on-delete"
+    PARTITION = "partition"
+    ROLLOUT_IN_PROGRESS = "rollout-in-progress"
+    SETTLING = "settling"
+    COOLING_DOWN = "cooling-down"
+    MAX_ROLLS = "max-rolls"
+
+
+class Deferral(NamedTuple):
+    """Why a roll is deferred: the code, and the reason in words with the remedy."""
+
+    code: DeferralCode
+    reason: str
 
 
 class Workload(Struct, frozen=True):
