@@ -830,3 +830,14 @@ def test_an_old_rate_is_a_problem() -> None:
     observed = with_jobs(cronjobs=[cronjob("fetch-rates", ago(minutes=5))], rates=rates)
 
     assert [each["object"]["name"] for each in document(observed, NOW)["problems"]] == ["r-26"]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "printed"),
+    [("0,15,30,45 * * * *", "0,15,30,45 * * * *"), ("0," * 15 + "0 * * * *", "0," * 15 + "0…")],
+)
+def test_a_schedule_is_never_printed_longer_than_it_is(schedule: str, printed: str) -> None:
+    found = with_jobs(cronjobs=[cronjob("sync-copies", ago(minutes=2), "", schedule=schedule)])
+
+    (line,) = [each for each in shown(found).splitlines() if each.startswith("sync-copies ")]
+    assert f"  {printed} " in f"{line} "

@@ -18,6 +18,7 @@ from jobs.kit.values.text import brief, listed, visible
 _WIDTH = 80
 _MOST_GROUPS = 15
 _MOST_NAMES = 3
+_LONGEST_SCHEDULE = 32
 _COMMAND = re.compile(r"(?:(?<=^)|(?<=: )|(?<=see ))(?:kubectl|chores) .*")
 _LONGEST = 300  # characters of one reason without -v
 _COLORS = {"ok": "green", "failing": "red", "late": "red", "never": "yellow", "critical": "red", "warning": "yellow"}
@@ -49,7 +50,7 @@ def _table(document: Mapping[str, Any]) -> Iterator[str]:
             job["name"],
             job["state"],
             f"{age(job['lastSuccess'], now)} ago" if job["lastSuccess"] else "-",
-            brief(job["schedule"] or "-", 16),
+            _schedule(visible(job["schedule"] or "-")),
         )
         for job in document["jobs"]
     ]
@@ -61,6 +62,10 @@ def _table(document: Mapping[str, Any]) -> Iterator[str]:
             cells[1] = coloured(cells[1], _COLORS.get(row[1]))
         last = _objects(document["jobs"][number - 1], room) if number else "OBJECTS"
         yield "  ".join([*cells, last]).rstrip()
+
+
+def _schedule(shown: str) -> str:
+    return shown if len(shown) <= _LONGEST_SCHEDULE else f"{shown[: _LONGEST_SCHEDULE - 1]}…"
 
 
 def _objects(job: Mapping[str, Any], room: int) -> str:
