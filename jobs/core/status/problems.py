@@ -18,6 +18,7 @@ from jobs.kit.run import pod_message
 from jobs.kit.values.model import Brake, ExitCode, Finding, ObjectKey, Plan, Severity
 from jobs.kit.values.names import KEY_NAME
 from jobs.kit.values.text import listed
+from jobs.kit.values.turns import first_of_each
 
 Problem = dict[str, Any]
 UNCHANGED = "unchanged"
@@ -267,23 +268,22 @@ def sort(problems: Iterable[Problem]) -> list[Problem]:
     return sorted(problems, key=key)
 
 
+def by_namespace(problem: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Return job, code and namespace of a problem: tenants cause some of them, and must not crowd out others."""
+    return problem["job"], problem["code"], (problem["object"] or {}).get("namespace", "")
+
+
 def limit(problems: Sequence[Problem]) -> tuple[list[Problem], dict[str, str]]:
     """Return at most `MOST_OF_A_CODE` problems of each job and code in each namespace, and what was cut.
 
     So no tenant hides the problems of others.
     """
-    counts: Counter[tuple[str, str, str]] = Counter()
-    kept = []
-    for each in problems:
-        group = each["job"], each["code"], (each["object"] or {}).get("namespace", "")
-        counts[group] += 1
-        if counts[group] <= MOST_OF_A_CODE:
-            kept.append(each)
+    kept, more = first_of_each(problems, by_namespace, MOST_OF_A_CODE)
     cut: dict[str, str] = {}
-    for (job, code, namespace), number in sorted(counts.items()):
-        if number > MOST_OF_A_CODE:
-            where = f" in {namespace}" if namespace else ""
-            cut[f"problems {job} {code}{where}"] = f"{number} problems, the first {MOST_OF_A_CODE} are listed"
+    for (job, code, namespace), number in sorted(more.items()):
+        where = f" in {namespace}" if namespace else ""
+        total = number + MOST_OF_A_CODE
+        cut[f"problems {job} {code}{where}"] = f"{total} problems, the first {MOST_OF_A_CODE} are listed"
     return kept, cut
 
 

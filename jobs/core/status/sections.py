@@ -10,9 +10,10 @@ from xml.etree.ElementTree import Element
 
 from jobs.core.status.elements import Cell, Content, Row, element, last_lines, lines, state_cell, table
 from jobs.core.status.levels import PROBLEMS, level_of, ready_state
-from jobs.core.status.problems import all_clear, numbered
+from jobs.core.status.problems import all_clear, by_namespace, numbered
 from jobs.core.status.times import ago, clock, seconds_between
 from jobs.kit.values.text import listed
+from jobs.kit.values.turns import first_of_each
 
 MOST_ROWS = 500  # of a table
 MOST_ALIKE = 10  # problems of one job and code in one namespace: a tenant can cause many, and must not crowd out others
@@ -47,10 +48,11 @@ def _job_cells(job: Document, now: str) -> list[Cell | Content]:
 def problems(document: Document) -> Element:
     """Return the table of what is wrong, the worst first."""
     given = document["problems"]
-    rows = [Row(_problem_cells(each), (each["severity"], each["code"])) for each in _without_repeats(given)]
+    shown, repeated = first_of_each(given, by_namespace, MOST_ALIKE)
+    rows = [Row(_problem_cells(each), (each["severity"], each["code"])) for each in shown]
     empty = f"{sentence(all_clear(document))}."
     content = _table("What is wrong, the worst first", _PROBLEM_COLUMNS, rows, empty, len(given))
-    return section("problems", "Problems", *_notes_of_repeats(given), content)
+    return section("problems", "Problems", *_notes_of_repeats(repeated), content)
 
 
 _PROBLEM_COLUMNS = ("Object", "Severity", "Code and job", "Reason", "What to do")
@@ -76,28 +78,11 @@ def _reason(problem: Document) -> Content:
     return last_lines(problem["reason"]) if problem["code"] in ("job-failing", "job-stuck") else problem["reason"]
 
 
-def _kind_of_problem(problem: Document) -> tuple[str, str, str]:
-    return (problem["job"], problem["code"], (problem["object"] or {}).get("namespace") or "")
-
-
-def _without_repeats(problems: Sequence[Document]) -> Iterator[Document]:
-    counts: Counter[tuple[str, str, str]] = Counter()
-    for each in problems:
-        kind = _kind_of_problem(each)
-        counts[kind] += 1
-        if counts[kind] <= MOST_ALIKE:
-            yield each
-
-
-def _notes_of_repeats(problems: Sequence[Document]) -> Iterator[Element]:
-    repeated = [
-        (number - MOST_ALIKE, kind)
-        for kind, number in Counter(map(_kind_of_problem, problems)).most_common(MOST_ROWS)
-        if number > MOST_ALIKE
-    ]
+def _notes_of_repeats(repeated: Counter[tuple[str, str, str]]) -> Iterator[Element]:
     if repeated:
         texts = [
-            f"{more} more {code} of {job}{f' in {place}' if place else ''}" for more, (job, code, place) in repeated
+            f"{more} more {code} of {job}{f' in {place}' if place else ''}"
+            for (job, code, place), more in repeated.most_common(MOST_ROWS)
         ]
         yield element(
             "p", f"Not shown: {listed(texts, MOST_NAMES)}. `chores status -o json` has all of them.", class_="note"

@@ -8,6 +8,7 @@ from operator import itemgetter
 from typing import TypeVar
 
 T = TypeVar("T")
+H = TypeVar("H", bound=Hashable)
 
 
 def in_turns(items: Iterable[T], owner: Callable[[T], Hashable], size: int = 1) -> list[T]:
@@ -22,3 +23,14 @@ def in_turns(items: Iterable[T], owner: Callable[[T], Hashable], size: int = 1) 
         placed.append((numbers[by] // size, each))
         numbers[by] += 1
     return [each for _, each in sorted(placed, key=itemgetter(0))]
+
+
+def first_of_each(items: Iterable[T], owner: Callable[[T], H], most: int) -> tuple[list[T], Counter[H]]:
+    """Return the first `most` items of each owner in their order, and the number of the others by owner."""
+    numbers: Counter[H] = Counter()
+    kept = []
+    for each in items:
+        numbers[by := owner(each)] += 1
+        if numbers[by] <= most:
+            kept.append(each)
+    return kept, Counter({by: number - most for by, number in numbers.items() if number > most})
