@@ -33,7 +33,7 @@ _MISTAKES = (
     "nothing-selected",
 )  # of rules: they block deletions
 _MISSING_SOURCE = "missing-source"  # the only deferral that ends neither by itself nor by a user who caused it
-_FINALIZERS = "find the owner of its finalizers"
+_WITH_FINALIZERS = ("opted-out", "orphan", "terminating")  # codes of objects that wait for the owner of a finalizer
 _TODO: Mapping[str, Mapping[str, str]] = {
     "sync-copies": {
         "conflict": "rename or delete the object, exclude its namespace, or set conflict: Adopt in the rule",
@@ -42,7 +42,6 @@ _TODO: Mapping[str, Mapping[str, str]] = {
         "source-changed": "delete the copy if the new source is right; else create the old one again",
         "refused": "correct the source, spec.keys of the rule, or the rights of the job, as the message describes",
         "reserved-name": "rename the source, set another targetName, or change what the rule selects",
-        "opted-out": _FINALIZERS,
         "source-namespace-missing": "correct spec.namespaces of the rule, or delete the rule",
         "source-namespace-recreated": "create the sources again, or run once with --max-deletes",
         "large-writes": "copy smaller objects, or to fewer namespaces",
@@ -79,8 +78,6 @@ _TODO: Mapping[str, Mapping[str, str]] = {
     },
 }
 _TODO_OF_ALL = {
-    "orphan": _FINALIZERS,
-    "terminating": _FINALIZERS,
     "invalid": "correct the field that the message names",
     "quota-exceeded": "raise the quota (kubectl describe quota), or delete something there",
     "denied": "follow the message of the policy, or exempt the account of the job",
@@ -209,11 +206,14 @@ def _brake_todo(job: str, namespace: str, brake: Brake, first: str) -> str:
 def todo(job: str, code: str, key: ObjectKey | None) -> str:
     """Return what to do about a code; a command that explains the object if there is no other remedy."""
     found = _TODO.get(job, {}).get(code) or _TODO_OF_ALL.get(code)
-    if found == _FINALIZERS and key:
-        show = ["kubectl", "get", key.kind.lower(), key.name, "-o", "jsonpath={.metadata.finalizers}"]
-        return f"{found}: {shlex.join(show + (['-n', key.namespace] if key.namespace else []))}"
     if found:
         return found
+    if code in _WITH_FINALIZERS:
+        owner = "find the owner of its finalizers"
+        if not key:
+            return owner
+        show = ["kubectl", "get", key.kind.lower(), key.name, "-o", "jsonpath={.metadata.finalizers}"]
+        return f"{owner}: {shlex.join(show + (['-n', key.namespace] if key.namespace else []))}"
     if key and key.namespace:
         return shlex.join(["kubectl", "describe", key.kind.lower(), key.name, "-n", key.namespace])
     return shlex.join(["kubectl", "describe", key.kind.lower(), key.name]) if key else f"chores {job} --dry-run -v"
