@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from jobs.core.status.levels import SYMBOLS, level_of
+from jobs.core.status.elements import SYMBOLS, level_of
 from jobs.kit.values.text import brief
 
 NO_TARGET = "no target"

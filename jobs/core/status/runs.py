@@ -8,11 +8,11 @@ from itertools import islice
 from typing import Any
 
 from jobs.core.status.installed import CronJob, JobPod, RunJob, parse_time
-from jobs.core.status.logs import last_lines
-from jobs.core.status.schedule import due_times
+from jobs.core.status.times import due_times
 
 _MOST_RUNS = 20  # of one CronJob: its history limits keep six, and Jobs by hand count
 _LONGEST_MESSAGE = 2000
+_MOST_LINES = 4  # of a log
 _LONGEST_CAUSE = 900  # of two in one message
 _MISSED = 3  # so many runs in a row without success are late
 _UNSCHEDULED = timedelta(minutes=1)  # a new node may start
@@ -163,3 +163,8 @@ def is_late(cronjob: CronJob, last_success: str, is_active: bool, now: datetime)
     moments = [(last_success, _LATE), *([] if is_active else [(cronjob.last_schedule, _UNSTARTED)])]
     sinces = [(parse_time(max(text, cronjob.created)), least) for text, least in moments]
     return len(due) == _MISSED and any(since and since < min(due[-1], now - least) for since, least in sinces)
+
+
+def last_lines(log: str) -> str:
+    """Return the end of a log: the cause of a failure is there, after the report."""
+    return "\n".join([line for line in log.splitlines() if line.strip()][-_MOST_LINES:])

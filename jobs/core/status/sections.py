@@ -8,8 +8,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from xml.etree.ElementTree import Element
 
-from jobs.core.status.elements import Cell, Content, Row, element, last_lines, lines, state_cell, table
-from jobs.core.status.levels import PROBLEMS, level_of, ready_state
+from jobs.core.status.elements import (
+    PROBLEMS,
+    Cell,
+    Content,
+    Row,
+    element,
+    last_lines,
+    level_of,
+    lines,
+    ready_state,
+    state_cell,
+    table,
+)
 from jobs.core.status.problems import all_clear, by_namespace, numbered
 from jobs.core.status.times import ago, clock, seconds_between
 from jobs.kit.values.text import listed
