@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
 import click
 
-from jobs.core.status.installed import parse_time
 from jobs.core.status.problems import UNCHANGED, all_clear, numbered
+from jobs.core.status.times import seconds_between
 from jobs.kit.run.rows import coloured
 from jobs.kit.values.text import brief, listed, visible
 
@@ -43,7 +42,7 @@ def text(document: Mapping[str, Any], *, verbose: bool = False) -> Iterator[str]
 
 
 def _table(document: Mapping[str, Any]) -> Iterator[str]:
-    now = parse_time(document["time"])
+    now = document["time"]
     rows = [("JOB", "STATE", "SUCCEEDED", "SCHEDULE")]
     rows += [
         (
@@ -157,12 +156,12 @@ def _wrapped(line: str, further: str = "") -> list[str]:
     )
 
 
-def age(time: str, now: datetime | None) -> str:
+def age(time: str, now: str) -> str:
     """Return how long ago a time was, as kubectl prints it: 35s, 12m, 3h, 5d."""
-    then = parse_time(time)
-    if then is None or now is None:
+    found = seconds_between(time, now)
+    if found is None:
         return "?"
-    seconds = max(0, int((now - then).total_seconds()))
+    seconds = int(found)
     for unit, size, most in (("s", 1, 120), ("m", 60, 120), ("h", 3600, 48)):
         if seconds < size * most:
             return f"{seconds // size}{unit}"
