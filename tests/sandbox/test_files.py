@@ -14,7 +14,6 @@ from kubesandbox import Sandbox
 from tests import embedded
 from tests.canary import canary, leaks
 from tests.fault_world import World
-from tests.processes import run_in_512_mib
 from tests.rates import PATHS
 from tests.sweeps import examples
 from tests.worlds import rule
@@ -22,17 +21,8 @@ from tests.worlds import rule
 JOBS = {"sync-copies": "CopyratorRule", "fetch-rates": "ExchangeRate", "mirror-audit": "RegistryMirror"}
 LABELLED = {"matchLabels": {"a": "b"}}
 NO_PROVIDERS = {f"CHORES_{name.upper().replace('-', '_')}_URL": "http://127.0.0.1:9/" for name in PATHS}
-BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
-    f"{name}: &{name} [{','.join([f'*{before}'] * 9)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)
-)
-MERGED = "a: &a {x: 1}\n" + "".join(
-    f"{name}: &{name} {{{name}: 1, <<: [{','.join([f'*{before}'] * 9)}]}}\n"
-    for before, name in zip("abcdefgh", "bcdefghi", strict=True)
-)
-TOO_DEEP = "is too large to read at line 1, column {}: nested deeper than 100 levels"
-REPEATED = (
-    "is too large to read at line {}, column {}: its values have more than 10 MiB, with the copies that aliases add"
-)
+ALIAS = "is not valid YAML at line {}, column {}: aliases are not allowed; repeat the value"
+DEEP = re.compile(r"is nested too deeply at line 1, column \d+")
 
 
 @pytest.fixture(scope="module")
@@ -67,15 +57,13 @@ def document(job: str, spec: object) -> str:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        (BOMB, REPEATED.format(6, 17)),
-        (MERGED, REPEATED.format(7, 19)),
-        ("[" * 3000, TOO_DEEP.format(101)),
-        ("[" * 3000 + "]" * 3000, TOO_DEEP.format(101)),
-        ('{"a":' * 3000 + "1" + "}" * 3000, TOO_DEEP.format(497)),
-        ("- " * 3000 + "x", TOO_DEEP.format(201)),
-        ("? " * 3000 + "x", TOO_DEEP.format(201)),
-        ("&a [*a]", "is not valid YAML at line 1, column 5: an alias inside the value that it repeats"),
-        ("a: &a {b: {<<: *a}}", "is not valid YAML at line 1, column 16: an alias inside the value that it repeats"),
+        ("a: &a [x]\nb: [*a, *a]\n", ALIAS.format(2, 5)),
+        ("a: &a {x: 1}\nb: {<<: *a}\n", ALIAS.format(2, 9)),
+        ("&a [*a]", ALIAS.format(1, 5)),
+        ("[" * 3000 + "]" * 3000, DEEP),
+        ('{"a":' * 3000 + "1" + "}" * 3000, DEEP),
+        ("- " * 3000 + "x", DEEP),
+        ("? " * 3000 + "x", DEEP),
         ("a: " + "9" * 5000, "is not valid YAML at line 1, column 4: the int is not valid in JSON"),
         ("a: 0x" + "f" * 5000, "is not valid YAML at line 1, column 4: the int is not valid in JSON"),
         ("a: 1.0e+999", "is not valid YAML at line 1, column 4: the float is not valid in JSON"),
@@ -90,63 +78,41 @@ def document(job: str, spec: object) -> str:
         ("{null: 1}", "is not valid YAML at line 1, column 2: a key must be a string"),
         ("{[a]: 1}", "is not valid YAML at line 1, column 2: a key must be a string"),
         ("%YAML " + "9" * 5000 + ".1\n--- 1", "is not valid YAML at line 1, column 7"),
-        ("a: 1\n" + "key" * 99 + ": 1\na: 2", "line 3, column 1: key 'a' is already set at line 1"),
-        ("{true: 1, yes: 2}", "line 1, column 11: key 'true' is already set at line 1"),
+        ("a: 1\n" + "key" * 99 + ": 1\na: 2", "is not valid YAML at line 3, column 1: key 'a' is already set"),
+        ("{true: 1, yes: 2}", "is not valid YAML at line 1, column 11: key 'true' is already set"),
         (b"a: \xff", "cannot be read: it is not valid UTF-8 at byte 3"),
         (b"x" * (4 << 20), "cannot be read: it is larger than 3 MiB; split it"),
     ],
     ids=lambda value: str(value)[:20],
 )
 def test_a_hostile_file_is_refused_with_its_place(
-    sandbox: Sandbox, tmp_path: Path, job: str, text: str | bytes, problem: str
+    sandbox: Sandbox, tmp_path: Path, job: str, text: str | bytes, problem: str | re.Pattern[str]
 ) -> None:
     file = written(tmp_path, text)
 
-    problems = refused(sandbox, "-f", file, job=job)
+    (refusal,) = refused(sandbox, "-f", file, job=job)
 
-    assert problems == [f"{file}: {problem}"]
-
-
-@pytest.mark.parametrize("text", [BOMB, MERGED], ids=["aliases", "merge keys"])
-@pytest.mark.parametrize(
-    "form", ["spec: {{ruleType: *i, selector: {{}}}}", "ruleType: *i"], ids=["new form", "old form"]
-)
-def test_a_file_that_aliases_make_huge_takes_little_memory(tmp_path: Path, text: str, form: str) -> None:
-    rule_text = f"kind: CopyratorRule\nmetadata: {{name: bomb}}\n{form.format()}\n"
-    file = written(tmp_path, text + rule_text)
-    kubeconfig = written(tmp_path, yaml.safe_dump(_NOWHERE), "kubeconfig")
-
-    done = run_in_512_mib("sync-copies", "-f", file, env={"KUBECONFIG": kubeconfig})
-
-    assert done.returncode == 2, done.stderr[-2000:]
-    assert done.stderr.startswith(f"error: {file}: is too large to read at line ")
-
-
-_NOWHERE = {
-    "current-context": "x",
-    "clusters": [{"name": "x", "cluster": {"server": "http://127.0.0.1:9"}}],
-    "users": [{"name": "x", "user": {}}],
-    "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
-}
+    shown = refusal.removeprefix(f"{file}: ")
+    assert problem.fullmatch(shown) if isinstance(problem, re.Pattern) else shown == problem
 
 
 def test_all_problems_of_all_files_are_reported_at_once(sandbox: Sandbox, tmp_path: Path) -> None:
-    twice = "kind: CopyratorRule\nmetadata: {name: twice}\nspec: {ruleType: pod, ruleType: secret, selector: {}}\n"
+    twice = "kind: CopyratorRule\nmetadata: {name: twice}\nspec: {ruleType: secret, selector: {}}\n"
     written(tmp_path, f"{twice}---\n[", "a.yaml")
-    written(tmp_path, twice.replace("ruleType: pod, ", ""), "b.yaml")
+    written(tmp_path, twice.replace("ruleType: secret", "ruleType: pod, ruleType: secret"), "b.yaml")
     (tmp_path / "c.yaml").mkdir()
     os.mkfifo(tmp_path / "d.yaml")
 
     problems = refused(sandbox, "-f", str(tmp_path), "-f", "/dev/zero", "-f", str(tmp_path / "missing"))
 
     assert [each.replace(f"{tmp_path}/", "") for each in problems] == [
-        "a.yaml: line 3, column 23: key 'ruleType' is already set at line 3",
         "a.yaml: is not valid YAML at line 5, column 2: expected the node content, but found '<stream end>'",
+        "b.yaml: is not valid YAML at line 3, column 23: key 'ruleType' is already set",
         "c.yaml: cannot be read: Is a directory",
         "d.yaml: cannot be read: it is not a regular file; use '-f -' to read what another command writes",
         "/dev/zero: cannot be read: it is not a regular file; use '-f -' to read what another command writes",
         "missing: cannot be read: No such file or directory",
-        *(f"{name}: CopyratorRule twice: {problem}" for name in ("a.yaml", "b.yaml") for problem in _OF_TWICE),
+        *(f"a.yaml: CopyratorRule twice: {problem}" for problem in _OF_TWICE),
     ]
 
 
@@ -226,14 +192,6 @@ def test_of_many_problems_the_first_are_reported(sandbox: Sandbox, tmp_path: Pat
     assert of_many[-1] == "there are more problems"
 
 
-def test_a_long_rule_in_the_old_form_is_refused_without_the_new_form(sandbox: Sandbox, tmp_path: Path) -> None:
-    text = "kind: CopyratorRule\nruleType: [" + "x," * 5000 + "]\n"
-
-    (problems,) = refused(sandbox, "-f", written(tmp_path, text))
-
-    assert problems.endswith("older tool; write ruleType, namespaces and selector under spec")
-
-
 @pytest.mark.parametrize("data", [b"a: \xff", b"#" * (4 << 20), b"[" * 3000], ids=["bytes", "size", "depth"])
 def test_standard_input_has_the_same_limits(sandbox: Sandbox, data: bytes) -> None:
     ran = World(sandbox, "sync-copies").run("-f", "-", input=data)
@@ -249,7 +207,7 @@ def test_a_tag_that_a_value_begins_with_is_not_shown(sandbox: Sandbox, tmp_path:
     assert not leaks(problems)
 
 
-def test_legal_yaml_with_anchors_merge_keys_and_json_is_read(sandbox: Sandbox, tmp_path: Path) -> None:
+def test_legal_yaml_with_a_list_anchors_and_json_is_read(sandbox: Sandbox, tmp_path: Path) -> None:
     text = """
 kind: List
 items:
@@ -257,13 +215,14 @@ items:
   apiVersion: kubechores.dev/v1
   kind: CopyratorRule
   metadata: {name: first}
-  spec: &spec
-    ruleType: configmap
-    selector: &selector {matchLabels: {copyrator: "true"}}
-    targets: {namespaceSelector: *selector}
-- <<: *base
+  spec: {ruleType: configmap, selector: {matchLabels: {copyrator: "true"}}}
+- apiVersion: kubechores.dev/v1
+  kind: CopyratorRule
   metadata: {name: second}
-  spec: {<<: *spec, ruleType: secret, metadata: {annotations: {since: 2026-01-01, 1: a, on: "\\ud83d\\ude00"}}}
+  spec:
+    ruleType: secret
+    selector: {matchLabels: {copyrator: "true"}}
+    metadata: {annotations: {since: 2026-01-01, 1: a, on: "\\ud83d\\ude00"}}
 """
     ran = World(sandbox, "sync-copies").run("-f", written(tmp_path, text))
     assert (ran.exit_code, ran.report["facts"]["rules"]) == (0, 2), ran
