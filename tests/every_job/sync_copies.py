@@ -378,13 +378,6 @@ def empty_selector(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
     return run(api, tmp_path, "-f", str(file))
 
 
-def old_form(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
-    file = tmp_path / "rule.yaml"
-    old = {"kind": "CopyratorRule", "metadata": {"name": "main-rule"}, "ruleType": "configmap", "namespace": "default"}
-    file.write_text(yaml.safe_dump({"apiVersion": "example.com/v1", **old, "selector": {"copyrator": "true"}}))
-    return run(api, tmp_path, "-f", str(file))
-
-
 def explained(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
     run(api, tmp_path)
     api.create(configmap("platform", "proxy"))
@@ -530,7 +523,6 @@ SCENARIOS: dict[str, Scenario] = {
     "The component for a kind is not installed": no_component,
     "A rule is not valid": invalid,
     "A rule in a file has several problems": empty_selector,
-    "A rule in a file has the format of an older tool": old_form,
     "Why there is, or is not, a copy in a namespace": explained,
     "The namespace to explain does not exist": explained_wrongly,
     "The annotation of a namespace is neither true nor false": ignored_choice,

@@ -185,12 +185,6 @@ def test_problems_of_a_file_are_one_line_each(sync: Run, tmp_path: Path) -> None
     assert all(line.startswith(f"  {file}: ") for line in problems)
 
 
-def test_a_rule_of_an_older_form_is_shown_escaped(sync: Run, tmp_path: Path) -> None:
-    old = {"kind": "CopyratorRule", "metadata": {"name": HOSTILE}, "ruleType": HOSTILE, "selector": {}}
-
-    assert "this is the format of an older tool" in refused(sync, tmp_path / "rules.yaml", old)
-
-
 @pytest.mark.parametrize(
     ("env", "colours"), [({}, True), ({"NO_COLOR": ""}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)]
 )

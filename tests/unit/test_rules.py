@@ -276,30 +276,3 @@ def test_a_rule_without_a_spec_is_not_valid() -> None:
 
     assert isinstance(broken, Invalid)
     assert broken.problems == ("spec: Expected `object`, got `null`",)
-
-
-def test_a_rule_in_the_old_format_is_printed_in_the_new_format(tmp_path: Path) -> None:
-    file = tmp_path / "old.yaml"
-    file.write_text(
-        "apiVersion: example.com/v1\nkind: CopyratorRule\nmetadata:\n  name: main-rule\n  labels: {module: copyrator}\n"
-        "ruleType: configmap\nselector:\n  copyrator: 'true'\nnamespace: home\n"
-    )
-
-    (problem,) = problems(str(file))
-
-    before, _, new_form = problem.partition("\n\n")
-    assert "main-rule: has no spec" in before
-    file.write_text(new_form)
-    (rule,) = rules_from_files([str(file)], "kube-chores", None)
-    assert rule.spec == Spec("configmap", LabelSelector({"copyrator": "true"}), ("home",))
-    assert yaml.safe_load(new_form)["metadata"] == {"name": "main-rule", "labels": {"module": "copyrator"}}
-
-
-def test_a_rule_in_the_old_format_that_is_not_valid_is_reported_too(tmp_path: Path) -> None:
-    old = {"kind": "CopyratorRule", "metadata": ["x"], "ruleType": "configmap"}
-
-    (odd,) = problems(written(tmp_path, {**old, "selector": {"copyrator": "true"}}))
-    assert "(without a name): has no spec: this is the format of an older tool" in odd
-    assert any(
-        "'spec' is a required property" in each for each in problems(written(tmp_path, {**old, "selector": "x"}))
-    )

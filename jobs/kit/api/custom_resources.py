@@ -17,7 +17,6 @@ from jobs.kit.values.model import ObjectKey
 from jobs.kit.values.names import is_name
 from jobs.kit.values.reads import Head, Invalid, InvalidObject
 from jobs.kit.values.resources import Resource
-from jobs.kit.values.text import Lines, visible
 
 # A run has 128 MiB of memory (cronjobs/). No status of a job is larger: it lists 100 conflicts at most.
 _MOST_SPEC_BYTES = 256 << 10
@@ -114,13 +113,11 @@ def from_files(
     *,
     any_namespace: bool = False,
     beyond_schema: Callable[[dict[str, Any]], list[str]] = lambda _spec: [],
-    older_form: Callable[[dict[str, Any]], str | None] = lambda _content: None,
 ) -> tuple[Parsed, ...]:
     """Read the custom resources in these files and validate them as the API server does; sort by name and namespace.
 
     `namespace` is the namespace of custom resources that name none. Others are refused unless `any_namespace` is set.
-    `beyond_schema` finds problems that no schema describes, in a spec that has other problems. `older_form` returns the
-    lines of the new form, if a document is in the form of an older tool.
+    `beyond_schema` finds problems that no schema describes, in a spec that has other problems.
 
     Raises:
         ConfigurationError: with all problems of all custom resources.
@@ -137,9 +134,6 @@ def from_files(
         if not isinstance(content, dict) or content.get("kind") != resource.kind:
             continue
         key = _object_key(content, resource, namespace)
-        if older := older_form(content):
-            problems.append(Lines(visible(f"{document.where}: {_format_key(key)}") + f": {older}"))
-            continue
         wrong = list(_find_problems(content, resource, None if any_namespace else namespace))
         parsed = None if wrong else parse(Head(key), msgspec.json.encode(content["spec"]))
         if isinstance(parsed, Invalid):

@@ -48,7 +48,7 @@ def load(text: str) -> tuple[list[Any], list[str]]:
 class _InvalidError(yaml.MarkedYAMLError):
     """YAML that JSON does not have."""
 
-    def __init__(self, problem: str, mark: yaml.Mark) -> None:
+    def __init__(self, problem: str, mark: Any) -> None:
         super().__init__(None, None, problem, mark)
 
 
@@ -62,8 +62,9 @@ class _Loader(yaml.SafeLoader):
     }
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        if self.check_event(yaml.AliasEvent):  # type: ignore[no-untyped-call]
-            raise _InvalidError("aliases are not allowed; repeat the value", self.peek_event().start_mark)
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+        if isinstance(event, yaml.AliasEvent):
+            raise _InvalidError("aliases are not allowed; repeat the value", event.start_mark)
         return super().compose_node(parent, index)
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:

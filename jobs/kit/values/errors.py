@@ -76,7 +76,7 @@ class ConfigurationError(ChoresError):
 
     def lines(self) -> Lines:
         """Return the problem; of several, their number and all of them."""
-        problems = [each if isinstance(each, Lines) else visible(each) for each in self.problems]
+        problems = [*map(visible, self.problems)]
         if len(problems) == 1:
             return Lines(problems[0])
         return Lines("\n  ".join([f"{len(problems)} problems:", *problems]))
