@@ -1,24 +1,17 @@
 """Read the sources of all rules: many lists at once, or one list of all namespaces if that is less.
 
-A rule names the namespaces of its sources. With many of them, most requests of a run were lists of one namespace. If
-many such lists have the same kind and label selector, the first list has the metadata of all objects with these labels.
-It comes after copies, rules and namespaces, as all lists of sources. The contents come from later lists:
-
-- A namespace without a match has no source at the time of the first list, and needs no other. A source that is created
-  later is like one that is created after the run.
-- If an object of the first list is missing in the later ones, it may have moved to a namespace without a match. So
-  these are listed too: else its copies would be deleted, and created again by the next run.
-- If the later lists are of one namespace each, a source that moves from one that is read late to one that was read
-  early is still missed, and its copies are deleted and created again. One list of all namespaces is of one time.
-- If a list of all namespaces fails, or has too much, the run lists each namespace, and reports errors by namespace.
+A rule names the namespaces of its sources. If many lists of one namespace have the same kind and label selector, two
+lists of all namespaces take their place: the metadata of all objects with these labels, and then the objects. Both come
+after copies, rules and namespaces, as all lists of sources. If one of them fails, or has too much, the run lists each
+namespace, and reports errors by namespace.
 
 What is read of namespaces that no rule names:
 
 - Metadata of the objects with the rule's labels. They have annotations, and of an object that client-side `kubectl
   apply` wrote, one of them has all its values. Only names of namespaces are kept. The list is not compressed: from
   the length of compressed text a tenant could guess values of others, step by step, with an annotation of its own.
-- No contents: the second list of all namespaces excludes those with a match by a field selector. An object that gets
-  the labels between both lists is dropped when its page is decoded.
+- No contents: the second list excludes these namespaces by a field selector. An object that gets the labels between
+  both lists is dropped when its page is decoded.
 """
 
 from __future__ import annotations
@@ -76,37 +69,9 @@ class _Request(NamedTuple):
         """The namespace that it lists; empty for all namespaces."""
         return next(iter(self.queries)) if len(self.queries) == 1 else ""
 
-    @property
-    def all_queries(self) -> Iterator[SourceQuery]:
-        """The queries of all namespaces."""
-        return chain.from_iterable(self.queries.values())
-
     def split(self) -> list[_Request]:
         """Return a request for each namespace."""
         return [_Request({namespace: queries}) for namespace, queries in self.queries.items()]
-
-
-class _Group(NamedTuple):
-    """The lists of sources with the same type, selector and name.
-
-    `unmatched` are namespaces without an object in the list of metadata; `matches` are the objects in others.
-    """
-
-    lists: Sequence[_Request]
-    unmatched: Sequence[_Request] = ()
-    matches: Collection[tuple[str, str]] = ()
-
-    @property
-    def has_subjects(self) -> bool:
-        """Whether the sources are RoleBindings."""
-        return KINDS[(*self.lists, *self.unmatched)[0].first.rule_type].has_subjects
-
-    def has_lost(self, read: Sources) -> bool:
-        """Whether an object of the list of metadata is not in lists that came later."""
-        queries = {query for each in self.lists for query in each.all_queries}
-        listed = {query.namespace for query in queries if query in read.found}
-        found = {(query.namespace, name_of(each)) for query in queries for each in read.found.get(query, ())}
-        return any(each not in found for each in self.matches if each[0] in listed)
 
 
 def read_sources(
@@ -117,50 +82,31 @@ def read_sources(
     Sources with subjects have a reducer of their own: subjects cannot be moved in digests, so other large sources must
     leave room for them.
     """
-    requests = [_Request({at.namespace: list(same)}) for at, same in groupby(sorted(queries), SourceQuery.request)]
-    groups = _groups(cluster, requests)
-    subjects = [each for each in groups if each.has_subjects]
-    others = [each for each in groups if not each.has_subjects]
-    return _joined([_read(cluster, subjects, ObjectReducer(used, _BYTES_OF_SUBJECTS)), _read(cluster, others, reducer)])
+    each_namespace = [
+        _Request({at.namespace: list(same)}) for at, same in groupby(sorted(queries), SourceQuery.request)
+    ]
+    requests = list(_merged(cluster, each_namespace))
+    subjects = [each for each in requests if KINDS[each.first.rule_type].has_subjects]
+    others = [each for each in requests if not KINDS[each.first.rule_type].has_subjects]
+    first, second = _read(cluster, subjects, ObjectReducer(used, _BYTES_OF_SUBJECTS)), _read(cluster, others, reducer)
+    return Sources({**first.found, **second.found}, {**first.errors, **second.errors})
 
 
-def _joined(parts: Iterable[Sources]) -> Sources:
-    found: dict[SourceQuery, tuple[Source, ...]] = {}
-    errors: dict[SourceQuery, ApiError] = {}
-    for part in parts:
-        found |= part.found
-        errors |= part.errors
-    return Sources(found, errors)
-
-
-def _groups(cluster: Cluster, requests: Iterable[_Request]) -> list[_Group]:
-    """Return which lists to send for requests for one namespace each."""
-    groups: list[_Group] = []
+def _merged(cluster: Cluster, requests: Iterable[_Request]) -> Iterator[_Request]:
+    """Yield the lists to send for requests for one namespace each."""
     is_possible = True
     for (rule_type, selector, name), group in groupby(sorted(requests, key=_of_all), _of_all):
-        same = list(group)
-        matches: Collection[tuple[str, str]] | None = None
+        same = {each.namespace: each for each in group}
+        others: Collection[str] | None = None
         if is_possible and selector and not name and len(same) >= _FEWEST_NAMESPACES:
             try:
-                matches = _matching(cluster, rule_type, selector, {each.namespace for each in same})
+                others = _others_matching(cluster, rule_type, selector, same.keys())
             except ApiError:
                 is_possible = False  # each other one could take as long, with all its retries
-        groups.append(_Group(same) if matches is None else _group(same, matches))
-    return groups
-
-
-def _group(same: Sequence[_Request], matches: Collection[tuple[str, str]]) -> _Group:
-    """Return the lists to send if these objects match: one of all namespaces, or one for each with a match."""
-    listed, matching = {each.namespace for each in same}, {namespace for namespace, _ in matches}
-    excluded = sorted(matching - listed)
-    if len(matching & listed) >= _FEWEST_NAMESPACES and len(excluded) <= _MOST_EXCLUDED:
-        # It has the namespaces without a match too.
-        return _Group([_Request({each.namespace: each.queries[each.namespace] for each in same}, excluded)])
-    return _Group(
-        [each for each in same if each.namespace in matching],
-        [each for each in same if each.namespace not in matching],
-        {each for each in matches if each[0] in listed},
-    )
+        if others is None or len(others) > _MOST_EXCLUDED:
+            yield from same.values()
+        else:
+            yield _Request({name: each.queries[name] for name, each in same.items()}, sorted(others))
 
 
 def _of_all(request: _Request) -> tuple[str, str, str]:
@@ -168,83 +114,71 @@ def _of_all(request: _Request) -> tuple[str, str, str]:
     return request.first.rule_type, request.first.selector, request.first.name
 
 
-def _matching(
+def _others_matching(
     cluster: Cluster, rule_type: str, selector: str, namespaces: Collection[str]
-) -> Collection[tuple[str, str]] | None:
-    """Return namespace and name of the objects that the selector matches; None if these are too many, or not known.
+) -> Collection[str] | None:
+    """Return other namespaces with objects that the selector matches; None if these are too many, or not known.
 
     Raises:
         ApiError: the list failed.
     """
     resource = KINDS[rule_type].resource
 
-    def read() -> Collection[tuple[str, str]] | None:
-        found: list[tuple[str, str]] = []
+    def read() -> Collection[str] | None:
+        found: set[str] = set()
         annotations = 0  # of others
-        for each in cluster.objects(
-            resource, PartialObject, _at, selector=selector, metadata_only=True, compressed=False
-        ):
-            namespace, name, size = (each.key.namespace, each.key.name, 0) if isinstance(each, InvalidObject) else each
-            found.append((namespace, name))
-            annotations += size if namespace not in namespaces else 0
-            is_too_much = len(found) > _MOST_OBJECTS * len(namespaces) or annotations > _MOST_ANNOTATIONS
-            if is_too_much or not namespace:
+        listed = cluster.objects(resource, PartialObject, _at, selector=selector, metadata_only=True, compressed=False)
+        for number, each in enumerate(listed, 1):
+            namespace, size = (each.key.namespace, 0) if isinstance(each, InvalidObject) else each
+            if namespace not in namespaces:
+                found.add(namespace)
+                annotations += size
+            if number > _MOST_OBJECTS * len(namespaces) or annotations > _MOST_ANNOTATIONS or not namespace:
                 return None
         return found
 
     return retry_if_expired(read)
 
 
-def _at(read: PartialObject) -> tuple[str, str, int]:
-    """Return namespace, name and the bytes of annotations."""
-    return read.metadata.namespace, read.metadata.name, len(read.metadata.annotations)
+def _at(read: PartialObject) -> tuple[str, int]:
+    """Return the namespace, and the bytes of annotations."""
+    return read.metadata.namespace, len(read.metadata.annotations)
 
 
-def _read(cluster: Cluster, groups: Sequence[_Group], reducer: ObjectReducer) -> Sources:
+def _read(cluster: Cluster, requests: Sequence[_Request], reducer: ObjectReducer) -> Sources:
     """Read the sources, with many lists at once.
 
     If they are too large together, read them again one after another: so the order in which answers arrive does not
     decide which of them are refused.
     """
-    read = _lists_of(cluster, groups, reducer)
+    read = _lists(cluster, requests, reducer, at_once=True)
     if not (reducer.has_refused or any(map(_is_too_large, chain.from_iterable(read.found.values())))):
         return read
     del read  # else both are in memory
     reducer.clear()
-    return _lists_of(cluster, groups, reducer, at_once=False)
+    return _lists(cluster, requests, reducer, at_once=False)
 
 
 def _is_too_large(source: Source) -> bool:
     return isinstance(source, RefusedSource) and source.reason == _TOO_LARGE
 
 
-def _lists_of(cluster: Cluster, groups: Sequence[_Group], reducer: ObjectReducer, *, at_once: bool = True) -> Sources:
-    """Read the sources of groups; also of namespaces without a match, if a source may have moved there."""
-    read = _lists(cluster, list(chain.from_iterable(each.lists for each in groups)), reducer, at_once=at_once)
-    moved: list[_Request] = []
-    absent: dict[SourceQuery, tuple[Source, ...]] = {}
-    for each in groups:
-        if each.unmatched and each.has_lost(read):
-            moved += each.unmatched
-        else:
-            absent |= {query: () for request in each.unmatched for query in request.all_queries}
-    return _joined([read, Sources(absent, {}), _lists(cluster, moved, reducer, at_once=at_once)])
-
-
 def _lists(cluster: Cluster, requests: Sequence[_Request], reducer: ObjectReducer, *, at_once: bool) -> Sources:
     """Send the lists. A list of all namespaces that fails is sent again as lists of one namespace each."""
     found: dict[SourceQuery, tuple[Source, ...]] = {}
     errors: dict[SourceQuery, ApiError] = {}
-    again: list[_Request] = []
-    for batch in [requests] if at_once else [[each] for each in requests]:
-        for request, objects in cluster.lists([_list(each, reducer) for each in batch]):
-            if request.namespace and isinstance(objects, ApiError):
-                errors[request.first.request()] = objects
-            elif isinstance(objects, ApiError) or (not request.namespace and any(map(_is_nowhere, objects))):
-                again += request.split()
-            else:
-                found |= _by_query(request, objects)
-    return _joined([Sources(found, errors), *([_lists(cluster, again, reducer, at_once=at_once)] if again else ())])
+    while requests:
+        again: list[_Request] = []
+        for batch in [requests] if at_once else [[each] for each in requests]:
+            for request, objects in cluster.lists([_list(each, reducer) for each in batch]):
+                if request.namespace and isinstance(objects, ApiError):
+                    errors[request.first.request()] = objects
+                elif isinstance(objects, ApiError) or (not request.namespace and any(map(_is_nowhere, objects))):
+                    again += request.split()
+                else:
+                    found |= _by_query(request, objects)
+        requests = again
+    return Sources(found, errors)
 
 
 def _list(request: _Request, reducer: ObjectReducer) -> List:
@@ -262,7 +196,7 @@ def _is_nowhere(read: list[tuple[SourceQuery, Source]] | InvalidObject) -> bool:
 def _by_query(
     request: _Request, objects: Iterable[list[tuple[SourceQuery, Source]] | InvalidObject]
 ) -> dict[SourceQuery, tuple[Source, ...]]:
-    found: dict[SourceQuery, list[Source]] = {query: [] for query in request.all_queries}
+    found: dict[SourceQuery, list[Source]] = {query: [] for query in chain.from_iterable(request.queries.values())}
     for each in objects:
         if isinstance(each, InvalidObject):
             for query in request.queries.get(request.namespace or each.key.namespace, ()):
