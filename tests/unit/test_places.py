@@ -56,12 +56,13 @@ def table() -> Iterator[Row]:
 
 def decided(world: Observed) -> Row:
     """What a run finds and does at the place in namespace team, or kube-team."""
-    selected, shadowed, _ = candidates(world)
+    sources = candidates(world)
+    selected, shadowed, skipped = sources
     targets = targets_of_rules(world.rules, world.namespaces)
-    known = context(world, SETTINGS, (), mistakes(world, selected, targets), targets)
+    known = context(world, SETTINGS, skipped, mistakes(world, sources, targets), targets)
     (place,) = (each for each in places(world, selected, targets, shadowed) if each.key.namespace.endswith("team"))
-    state = required(place, known), found(place, world, SETTINGS, known)
-    result = evaluate(place, world, SETTINGS, known)
+    state = required(place, known), found(place, known)
+    result = evaluate(place, known)
     if isinstance(result, Need):
         return Row(*state, "", "reads")
     if result is None:

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from jobs.core.sync_copies.context import Context
 from jobs.core.sync_copies.desired import Place
-from jobs.core.sync_copies.evaluate import evaluate
 from jobs.core.sync_copies.observed import Namespace, Observed, RefusedSource, Settings
 from jobs.core.sync_copies.plan import plan
 from jobs.core.sync_copies.rules import CopyMetadata, Rule, Spec, Targets
 from jobs.core.sync_copies.selectors import LabelSelector
+from jobs.core.sync_copies.state import Required, required
 from jobs.kit.data.contents import Content, field_set
 from jobs.kit.data.objects import Header, Ownership, ReducedObject
 from jobs.kit.values import stamps
@@ -447,11 +448,11 @@ def test_a_choice_that_is_not_valid_has_the_value_to_set(value: str, is_opted_ou
 def test_copies_with_one_header_are_one_decision(monkeypatch: pytest.MonkeyPatch) -> None:
     evaluated: list[str] = []
 
-    def noted(place: Place, *arguments: Any) -> Finding | Need | None:
+    def noted(place: Place, context: Context) -> Required:
         evaluated.append(place.key.namespace)
-        return evaluate(place, *arguments)
+        return required(place, context)
 
-    monkeypatch.setattr("jobs.core.sync_copies.plan.evaluate", noted)
+    monkeypatch.setattr("jobs.core.sync_copies.evaluate.required", noted)
     teams = [f"team-{number:02}" for number in range(50)]
     equal = copy(teams[0], source(), rule())
     copies = {each: structs.replace(equal, namespace=each) for each in teams}

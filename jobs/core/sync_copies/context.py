@@ -8,12 +8,10 @@ from typing import NamedTuple
 from jobs.core.sync_copies.desired import Place
 from jobs.core.sync_copies.kinds import KINDS
 from jobs.core.sync_copies.mistakes import Mistake
-from jobs.core.sync_copies.observed import Observed, RefusedSource, Settings
-from jobs.core.sync_copies.rules import RuleStatus
-from jobs.core.sync_copies.sources import sources_of
+from jobs.core.sync_copies.observed import Observed, Settings
+from jobs.core.sync_copies.rules import Rule, RuleStatus
 from jobs.kit.values import stamps
 from jobs.kit.values.model import Finding, ObjectKey
-from jobs.kit.values.reads import InvalidObject
 
 
 class Refused(NamedTuple):
@@ -30,33 +28,31 @@ class Refused(NamedTuple):
 class Context(NamedTuple):
     """What is the same for all places.
 
-    `is_incomplete`: not all rules and sources could be read. `known_conflicts` are places where the status of a rule
-    reports an object that kube-chores does not manage. `truncated_rules` are rules with more conflicts than their
-    status lists. `orphans` is spec.orphans by NAMESPACE/NAME of the rule. `opted_out` are namespaces that opted out,
-    and `closed` kube-* namespaces that did not opt in. `mistaken` are the rules that may be mistaken, by
-    NAMESPACE/NAME. `refused` are sources that are not copied as their rule requires, with the rules and their targets.
-    `source_namespaces` are those of each rule, by NAMESPACE/NAME.
+    `rules` are by NAMESPACE/NAME, and so are `mistaken`, those that may be mistaken. `known_conflicts` are places where
+    the status of a rule reports an object that kube-chores does not manage. `truncated_rules` are rules with more
+    conflicts than their status lists. `opted_out` are namespaces that opted out, and `closed` kube-* namespaces that
+    did not opt in. `refused` are sources that are not copied as their rule requires, with the rules and their targets.
     """
 
-    is_incomplete: bool
+    observed: Observed
+    settings: Settings
+    rules: Mapping[str, Rule]
+    mistaken: Mapping[str, Mistake]
     known_conflicts: frozenset[ObjectKey]
     truncated_rules: frozenset[str]
-    orphans: Mapping[str, str]
     opted_out: frozenset[str]
     closed: frozenset[str]
     invalid_sources: frozenset[ObjectKey]
     never_copied: frozenset[ObjectKey]
-    mistaken: Mapping[str, Mistake]
     refused: Mapping[ObjectKey, Sequence[Refused]]
-    source_namespaces: Mapping[str, Sequence[str]]
 
     def moves(self, place: Place) -> bool:
         """Whether the desired copy is of a source in another namespace, although the rule still names the old one.
 
         Who can delete a source, or create one, would otherwise decide which one all copies have.
         """
-        old = place.stamped_source.namespace
-        return old != place.desired[0].origin.namespace and old in self.source_namespaces.get(place.stamped_rule, ())
+        old, rule = place.stamped_source.namespace, self.rules.get(place.stamped_rule)
+        return rule is not None and old != place.desired[0].origin.namespace and old in rule.source_namespaces
 
     def had_conflict(self, place: Place) -> bool:
         """Whether an earlier run found a conflict there, or may have found one."""
@@ -64,11 +60,13 @@ class Context(NamedTuple):
 
     def is_retained(self, place: Place) -> bool:
         """Whether this orphan stays: by spec.orphans of its rule, or by its stamp if the rule was deleted."""
-        return self.orphans.get(place.stamped_rule, place.actual.header.annotations.get(stamps.ORPHANS)) != "Delete"
+        rule = self.rules.get(place.stamped_rule)
+        orphans = rule.spec.orphans if rule else place.actual.header.annotations.get(stamps.ORPHANS)
+        return orphans != "Delete"
 
     def why_uncertain(self, place: Place) -> str:
         """Return why a copy of another source may still be desired; empty if it is not."""
-        if self.is_incomplete or place.stamped_source in self.invalid_sources:
+        if self.observed.failures or place.stamped_source in self.invalid_sources:
             return "not all rules and sources could be read"
         if self.is_of_refused_source(place):
             return "a rule requires it, and refuses its source"
@@ -93,7 +91,7 @@ class Context(NamedTuple):
         """
         if not self.mistaken or place.stamped_source in self.never_copied:
             return ""
-        if (rule := place.stamped_rule) in self.orphans:
+        if (rule := place.stamped_rule) in self.rules:
             mistake = self.mistaken.get(rule)
             return mistake.rule.name if mistake and mistake.concerns(place.stamped_source.namespace) else ""
         source = place.actual.header.annotations.get(stamps.SOURCE, "")
@@ -113,32 +111,32 @@ def context(
 
     A run with `max_deletes` also deletes copies of rules that may be mistaken.
     """
-    known_conflicts, truncated_rules, orphans = set(), set(), {}
-    refused: dict[ObjectKey, list[Refused]] = {}
+    rules = {f"{each.namespace}/{each.name}": each for each in observed.rules}
+    known_conflicts, truncated_rules = set(), set()
     for rule in observed.rules:
         status = rule.head.status_as(RuleStatus)
         kind = KINDS[rule.spec.rule_type].name
         known_conflicts |= {ObjectKey(kind, conflict.name, conflict.namespace) for conflict in status.conflicts}
         if (status.conflict_count or 0) > len(status.conflicts):
             truncated_rules.add(rule.name)
-        name = f"{rule.namespace}/{rule.name}"
-        orphans[name] = rule.spec.orphans
-        of_rule = [each.key for each in sources_of(rule, observed) if isinstance(each, RefusedSource)]
-        namespaces = frozenset(targets[rule.name] if of_rule else ())
-        for key in of_rule:
-            refused.setdefault(key, []).append(Refused(name, rule.spec.target_name or key.name, namespaces))
-    by_rule = {f"{settings.namespace}/{name}": each for name, each in sorted(mistaken.items())}
-    sources = (each for found in observed.sources.values() for each in found)
+    refused: dict[ObjectKey, list[Refused]] = {}
+    for each in skipped:
+        for subject in each.subjects if each.code == "refused" else ():
+            rule = rules[name := f"{settings.namespace}/{subject}"]
+            copies = Refused(name, rule.spec.target_name or each.object.name, frozenset(targets[subject]))
+            refused.setdefault(each.object, []).append(copies)
     return Context(
-        bool(observed.failures),
+        observed,
+        settings,
+        rules,
+        {f"{settings.namespace}/{name}": each for name, each in sorted(mistaken.items())}
+        if settings.max_deletes is None
+        else {},
         frozenset(known_conflicts),
         frozenset(truncated_rules),
-        orphans,
         frozenset(namespace.name for namespace in observed.namespaces if namespace.opted_out),
         frozenset(namespace.name for namespace in observed.namespaces if namespace.is_closed),
-        frozenset(each.key for each in sources if isinstance(each, InvalidObject)),
+        frozenset(each.object for each in skipped if each.code == "unreadable"),
         frozenset(each.object for each in skipped if each.code == "skipped"),
-        by_rule if settings.max_deletes is None else {},
         refused,
-        {f"{each.namespace}/{each.name}": each.source_namespaces for each in observed.rules},
     )

@@ -10,7 +10,7 @@ from jobs.core.sync_copies.context import Context
 from jobs.core.sync_copies.desired import Desired, Place
 from jobs.core.sync_copies.kinds import BY_NAME
 from jobs.core.sync_copies.mistakes import blocked
-from jobs.core.sync_copies.observed import NAME, OPT_IN, Observed, Settings
+from jobs.core.sync_copies.observed import NAME, OPT_IN, Settings
 from jobs.core.sync_copies.state import found, required, why_not_adopted
 from jobs.kit.data.contents import same_content
 from jobs.kit.data.diff import changes, fields_changed, metadata_changes, shown_metadata
@@ -25,22 +25,39 @@ from jobs.kit.values.model import Action, ExitCode, Finding, Fix, Need, ObjectKe
 SOURCE_CHANGED = "source-changed"
 
 
-def evaluate(  # noqa: C901 - a table
-    place: Place, observed: Observed, settings: Settings, context: Context
-) -> Finding | Need | None:
+def evaluate(place: Place, context: Context, equal: Place | None = None) -> Finding | Need | None:
     """Return the finding of a place, or the object that must be read first, or None if nothing is to be done.
 
-    The cases are the rows of the table in docs/sync-copies.md#decisions, in the same order.
+    `equal` is another place that has an equal copy. Copies of one source share header and content, so with it the
+    decision about most places takes one comparison.
     """
-    match required(place, context), found(place, observed, settings, context):
+    return None if equal and _is_like(place, equal, context) else _decide(place, context)
+
+
+def _is_like(place: Place, equal: Place, context: Context) -> bool:
+    """Whether `_decide` finds an equal copy here too: of such a place it uses nothing else."""
+    found, other = place.found, equal.found
+    return (
+        place.desired is equal.desired
+        and isinstance(found, ReducedObject)
+        and isinstance(other, ReducedObject)
+        and found.header is other.header
+        and found.content is other.content
+        and place.key.namespace not in context.closed
+    )
+
+
+def _decide(place: Place, context: Context) -> Finding | Need | None:  # noqa: C901 - a table
+    """Decide about a place: the cases are the rows of the table in docs/sync-copies.md#decisions, in the same order."""
+    match required(place, context), found(place, context):
         case "one copy", "an equal copy":
             return None
         case "one copy", "nothing":
-            return _missing(place, settings)
+            return _missing(place, context.settings)
         case "one copy", "an older copy":
-            return _replaced("outdated", place, settings)
+            return _replaced("outdated", place, context.settings)
         case "one copy", "an edited copy":
-            return _replaced("drifted", place, settings)
+            return _replaced("drifted", place, context.settings)
         case "one copy", "a copy in doubt":
             return _uncertain(place, context.why_uncertain(place))
         case "one copy", "a copy of a source in another namespace":
@@ -50,7 +67,7 @@ def evaluate(  # noqa: C901 - a table
         case "one copy", "an object to adopt":
             return _adopted(place)
         case "one copy", "another object":
-            return _conflict(place, why_not_adopted(place, observed))
+            return _conflict(place, why_not_adopted(place, context.observed))
         case "one copy", "a place to read first":
             return Need(place.key, full=place.found is not None)
         case "no copy", "an orphan":

@@ -12,12 +12,11 @@ from typing import NamedTuple
 from msgspec import structs
 
 from jobs.core.sync_copies.kinds import KINDS
-from jobs.core.sync_copies.observed import Observed, RefusedSource
+from jobs.core.sync_copies.observed import Observed
 from jobs.core.sync_copies.rules import Rule, RuleStatus
-from jobs.core.sync_copies.sources import Selected, finding, sources_of, with_reasons
+from jobs.core.sync_copies.sources import Candidates, with_reasons
 from jobs.kit.run import brakes
 from jobs.kit.values.model import Brake, Finding, ObjectKey, Severity
-from jobs.kit.values.reads import InvalidObject
 from jobs.kit.values.resources import NAMESPACES
 from jobs.kit.values.text import listed
 
@@ -67,8 +66,8 @@ class Mistake(NamedTuple):
         return is_of_kind and fits_source and fits_target and self.concerns(namespace)
 
 
-def mistakes(observed: Observed, selected: Selected, targets: Mapping[str, Sequence[str]]) -> dict[str, Mistake]:
-    """Return the rules that may be mistaken, by name; `selected` are their sources and `targets` their namespaces.
+def mistakes(observed: Observed, found: Candidates, targets: Mapping[str, Sequence[str]]) -> dict[str, Mistake]:
+    """Return the rules that may be mistaken, by name; `found` are their sources and `targets` their namespaces.
 
     Rules whose sources or copies could not be read are left out: such a run deletes nothing.
     """
@@ -76,23 +75,36 @@ def mistakes(observed: Observed, selected: Selected, targets: Mapping[str, Seque
     closed = {namespace.name for namespace in observed.namespaces if namespace.is_closed}
     active = {namespace.name: namespace.active for namespace in observed.namespaces}
     sources: dict[str, set[str]] = {}
-    for candidate in (each for group in selected.values() for each in group):
+    for candidate in (each for group in found.selected.values() for each in group):
         source = candidate.source
         sources.setdefault(candidate.rule.name, set()).add(f"{source.namespace}/{source.name}")
-    found = (
-        _mistake(rule, frozenset(sources.get(rule.name, ())), frozenset(targets[rule.name]) - closed, observed, active)
+    left = found.left()
+    made = (
+        _mistake(
+            rule,
+            frozenset(sources.get(rule.name, ())),
+            frozenset(targets[rule.name]) - closed,
+            left.get(rule.name, ()),
+            observed,
+            active,
+        )
         for rule in observed.rules
         if rule.name not in unread
     )
-    return {each.rule.name: each for each in found if each}
+    return {each.rule.name: each for each in made if each}
 
 
 def _mistake(
-    rule: Rule, sources: frozenset[str], targets: frozenset[str], observed: Observed, active: Mapping[str, bool]
+    rule: Rule,
+    sources: frozenset[str],
+    targets: frozenset[str],
+    left: Sequence[Finding],
+    observed: Observed,
+    active: Mapping[str, bool],
 ) -> Mistake | None:
     if problems := list(_missing_namespaces(rule, observed, active)):
         return Mistake(SOURCE_NAMESPACE_MISSING, rule, "; ".join(problems), sources, targets)
-    nothing = "" if _has_selected(rule) else _why_nothing(rule, sources, targets, observed)
+    nothing = "" if _has_selected(rule) else _why_nothing(rule, sources, targets, left)
     if recreated := recreated_namespaces(rule, observed):
         reason = f"source namespace {listed(recreated, _MOST_NAMED)} was deleted and created again"
         concerned = frozenset() if nothing else frozenset(recreated)
@@ -100,13 +112,19 @@ def _mistake(
     return Mistake(NOTHING_SELECTED, rule, nothing, sources, targets) if nothing else None
 
 
-def _why_nothing(rule: Rule, sources: frozenset[str], targets: frozenset[str], observed: Observed) -> str:
-    """Return why a rule requires no copy; empty if it requires one, or may require one."""
-    if _is_uncertain(rule, observed):
-        return ""
+def _why_nothing(rule: Rule, sources: frozenset[str], targets: frozenset[str], left: Sequence[Finding]) -> str:
+    """Return why a rule requires no copy; empty if it requires one, or may require one.
+
+    `left` are the findings of sources that are not copied.
+    """
+    if any(each.code in ("unreadable", "refused") for each in left):
+        return ""  # it may require copies of these
     if not sources:
         named = " ".join([rule.spec.rule_type, listed(rule.spec.names, _MOST_NAMED)]).rstrip()
-        return f"selects no {named} to copy in {_where(rule)}{_only_never_copied(rule, observed)}"
+        reasons = with_reasons(left)
+        only = f", only objects that are never copied: {reasons}" if reasons else ""
+        where = f"namespace{'s' * (len(rule.source_namespaces) > 1)} {listed(rule.source_namespaces, _MOST_NAMED)}"
+        return f"selects no {named} to copy in {where}{only}"
     if not targets:
         return "spec.targets selects no namespace that receives copies"
     if targets == {source.partition("/")[0] for source in sources} and len(targets) == 1:
@@ -143,23 +161,6 @@ def _has_selected(rule: Rule) -> bool:
     status = rule.head.status_as(RuleStatus)
     is_same = rule.head.uid == status.selected_uid
     return is_same and 0 < rule.head.generation == status.selected_generation
-
-
-def _is_uncertain(rule: Rule, observed: Observed) -> bool:
-    """Whether a source cannot be decoded, or cannot be copied as required: the rule selects it, or may select it."""
-    return any(isinstance(each, InvalidObject | RefusedSource) for each in sources_of(rule, observed))
-
-
-def _only_never_copied(rule: Rule, observed: Observed) -> str:
-    """Return the objects that a rule without a source selects, each with the reason; empty if it selects none."""
-    found = [each for source in sources_of(rule, observed) if (each := finding(rule.spec.rule_type, source))]
-    reasons = with_reasons(found)
-    return f", only objects that are never copied: {reasons}" if reasons else ""
-
-
-def _where(rule: Rule) -> str:
-    namespaces = rule.source_namespaces
-    return f"namespace{'s' * (len(namespaces) > 1)} {listed(namespaces, _MOST_NAMED)}"
 
 
 def blocked(finding: Finding, rule: str) -> Finding:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
-from jobs.core.sync_copies.context import Context, context
+from jobs.core.sync_copies.context import context
 from jobs.core.sync_copies.desired import Place, places
 from jobs.core.sync_copies.evaluate import SOURCE_CHANGED, contested, evaluate, unchanged
 from jobs.core.sync_copies.mistakes import SOURCE_NAMESPACE_RECREATED, Mistake, brake, mistakes
@@ -15,7 +15,6 @@ from jobs.core.sync_copies.rules import Rule
 from jobs.core.sync_copies.sources import Selected, candidates, is_copy, name_of, sources_of
 from jobs.core.sync_copies.targets import targets_of_rules
 from jobs.kit.data.manifests import manifest_of
-from jobs.kit.data.objects import ReducedObject
 from jobs.kit.run.brakes import MIN_DELETES
 from jobs.kit.values.model import Brake, DesiredCounts, ExitCode, Finding, Need, ObjectKey, Plan, Severity, Summary
 from jobs.kit.values.resources import NAMESPACES, RULES
@@ -28,9 +27,10 @@ _LARGE_WRITES = 100 << 20
 
 def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
     """Compare desired and observed copies, place by place; the same input gives the same findings in the same order."""
-    selected, shadowed, skipped = candidates(observed)
+    sources = candidates(observed)
+    selected, shadowed, skipped = sources
     targets = targets_of_rules(observed.rules, observed.namespaces)
-    mistaken = mistakes(observed, selected, targets)
+    mistaken = mistakes(observed, sources, targets)
     place_context = context(observed, settings, skipped, mistaken, targets)
     # A run for one rule does not report other rules. But it makes no decision that depends on what could not be read.
     concerned = [f for f in (*observed.failures, *skipped) if settings.rule_name in (None, *f.subjects)]
@@ -64,9 +64,7 @@ def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
             findings.append(contested(place))
             if settings.rule_name not in (None, *place.desired[0].rules):
                 continue
-        # Copies of one source share their header: so the decision about most of them is that of the one before.
-        is_equal = equal is not None and _is_like(place, equal, place_context)
-        result = None if is_equal else evaluate(place, observed, settings, place_context)
+        result = evaluate(place, place_context, equal)
         if isinstance(result, Need):
             needs.append(result)
         elif result is not None:
@@ -96,27 +94,11 @@ def _recreated(findings: Sequence[Finding], mistaken: Mapping[str, Mistake]) -> 
     return [mistaken[name].finding() for name in sorted(held) if mistaken[name].code == SOURCE_NAMESPACE_RECREATED]
 
 
-def _is_like(place: Place, equal: Place, place_context: Context) -> bool:
-    """Whether a place has the same desired copy, and an equal copy, as another place that is as desired.
-
-    `evaluate` uses nothing else of such a place, but whether its namespace opted in.
-    """
-    found, other = place.found, equal.found
-    return (
-        place.desired is equal.desired
-        and isinstance(found, ReducedObject)
-        and isinstance(other, ReducedObject)
-        and found.header is other.header
-        and found.content is other.content
-        and place.key.namespace not in place_context.closed
-    )
-
-
 def _missing_names(rule: Rule, observed: Observed) -> Iterator[Finding]:
     """Yield the finding of names in spec.names that no source has; a rule without any source has one of its own."""
-    if any(query not in observed.sources for query in rule.queries()):
+    if not rule.spec.names or any(query not in observed.sources for query in rule.queries()):
         return
-    names = {name_of(each) for each in sources_of(rule, observed) if not is_copy(rule, each)}
+    names = {name_of(each) for each in sources_of(rule, observed) if not is_copy(each)}
     if missing := sorted({*rule.spec.names} - names):
         where = listed(rule.source_namespaces, _MOST_NAMED)
         reason = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec import structs
@@ -11,6 +11,7 @@ from jobs.core.sync_copies.kinds import KINDS, WHY_NO_COPY
 from jobs.core.sync_copies.observed import Observed, RefusedSource, Source
 from jobs.core.sync_copies.rules import Rule
 from jobs.kit.data.objects import ReducedObject
+from jobs.kit.values import stamps
 from jobs.kit.values.findings import unreadable
 from jobs.kit.values.model import Finding, ObjectKey, Severity
 from jobs.kit.values.reads import InvalidObject
@@ -34,7 +35,15 @@ class Candidates(NamedTuple):
 
     selected: Selected
     shadowed: Selected
-    findings: list[Finding]
+    findings: Sequence[Finding]
+
+    def left(self) -> Mapping[str, Sequence[Finding]]:
+        """Return the findings by rule."""
+        found: dict[str, list[Finding]] = {}
+        for each in self.findings:
+            for name in each.subjects:
+                found.setdefault(name, []).append(each)
+        return found
 
 
 def candidates(observed: Observed) -> Candidates:
@@ -48,8 +57,9 @@ def candidates(observed: Observed) -> Candidates:
     shadowed: dict[tuple[str, str], list[Candidate]] = {}
     left: dict[tuple[ObjectKey, str], Finding] = {}
     for rule in observed.rules:
-        first = _first_namespaces(rule, observed) if len(rule.source_namespaces) > 1 else None
-        for source in sources_of(rule, observed):
+        sources = list(sources_of(rule, observed))
+        first = _first_namespaces(rule, sources, observed) if len(rule.source_namespaces) > 1 else None
+        for source in sources:
             name = rule.spec.target_name or name_of(source)
             found = finding(rule.spec.rule_type, source)
             if found is None:
@@ -67,13 +77,13 @@ def candidates(observed: Observed) -> Candidates:
     return Candidates(selected, shadowed, list(left.values()))
 
 
-def _first_namespaces(rule: Rule, observed: Observed) -> Mapping[str, str]:
+def _first_namespaces(rule: Rule, found: Iterable[Source], observed: Observed) -> Mapping[str, str]:
     """Return the namespace whose sources a rule with several copies, by the name of the copies.
 
     It is the first one in spec.namespaces that has such a source, also if that cannot be copied now. None is known for
     a name that only namespaces after an unread one have.
     """
-    sources = [each for each in sources_of(rule, observed) if not is_never_copied(rule, each)]
+    sources = [each for each in found if not _is_never_copied(rule, each)]
     unread = {query.namespace for query in rule.queries() if query not in observed.sources}
     first: dict[str, str] = {}
     for namespace in rule.source_namespaces:
@@ -111,16 +121,14 @@ def sources_of(rule: Rule, observed: Observed) -> Iterator[Source]:
         yield from (each for each in observed.sources.get(query, ()) if not names or name_of(each) in names)
 
 
-def is_never_copied(rule: Rule, source: Source) -> bool:
+def _is_never_copied(rule: Rule, source: Source) -> bool:
     """Whether an object that a rule selects is one that is never copied, such as a bootstrap token."""
-    found = finding(rule.spec.rule_type, source)
-    return found is not None and found.code == "skipped"
+    return isinstance(source, ReducedObject) and bool(KINDS[rule.spec.rule_type].why_never_copied(source))
 
 
-def is_copy(rule: Rule, source: Source) -> bool:
+def is_copy(source: Source) -> bool:
     """Whether an object that a rule selects is a copy, which is never a source. A run may create or delete it."""
-    found = finding(rule.spec.rule_type, source)
-    return found is not None and found.reason == WHY_NO_COPY
+    return isinstance(source, ReducedObject) and stamps.is_stamped(source.header.labels)
 
 
 def name_of(source: Source) -> str:

@@ -7,7 +7,7 @@ from typing import Literal
 from jobs.core.sync_copies.context import Context
 from jobs.core.sync_copies.desired import Desired, Place
 from jobs.core.sync_copies.kinds import BY_NAME, KINDS
-from jobs.core.sync_copies.observed import NAME, Observed, Settings
+from jobs.core.sync_copies.observed import NAME, Observed
 from jobs.kit.data.contents import same_content
 from jobs.kit.data.diff import metadata_changes
 from jobs.kit.data.objects import Header, ReducedObject
@@ -49,9 +49,9 @@ def required(place: Place, context: Context) -> Required:
     return "a copy, not opted in" if place.key.namespace in context.closed else "one copy"
 
 
-def found(place: Place, observed: Observed, settings: Settings, context: Context) -> Found:
+def found(place: Place, context: Context) -> Found:
     """Return what is at a place; of several desired copies, compare with the first."""
-    actual = place.found
+    actual, observed, settings = place.found, context.observed, context.settings
     if isinstance(actual, ApiError):
         return "an unreadable object"
     if actual is None:
@@ -62,7 +62,7 @@ def found(place: Place, observed: Observed, settings: Settings, context: Context
         return _another_object(place, observed)
     if actual.header.terminating:
         return "a terminating copy"
-    return _compared(place, actual, settings, context) if place.desired else _unrequired(place, context)
+    return _compared(place, actual, context) if place.desired else _unrequired(place, context)
 
 
 def _another_object(place: Place, observed: Observed) -> Found:
@@ -71,13 +71,13 @@ def _another_object(place: Place, observed: Observed) -> Found:
     return "a place to read first" if place.actual.content is None else "an object to adopt"
 
 
-def _compared(place: Place, actual: ReducedObject, settings: Settings, context: Context) -> Found:
+def _compared(place: Place, actual: ReducedObject, context: Context) -> Found:
     """Compare a copy with the desired one; from its metadata alone, if that is sufficient."""
     desired, header = place.desired[0], actual.header
     if header.annotations.get(stamps.SOURCE, "") not in ("", desired.source):
         if context.why_uncertain(place):
             return "a copy in doubt"
-        if settings.max_deletes is None and context.moves(place):
+        if context.settings.max_deletes is None and context.moves(place):
             return "a copy of a source in another namespace"
     current = header.annotations.get(stamps.FINGERPRINT) == desired.annotations[stamps.FINGERPRINT]
     if actual.content is None and current and _is_suspect(header, desired):
@@ -85,7 +85,7 @@ def _compared(place: Place, actual: ReducedObject, settings: Settings, context: 
     same = current if actual.content is None else same_content(actual.content, desired.content)
     if same and not metadata_changes(desired.labels, desired.annotations, header):
         return "an equal copy"
-    if actual.content is None and not same and (header.ownership.has_immutable or settings.run.diff):
+    if actual.content is None and not same and (header.ownership.has_immutable or context.settings.run.diff):
         return "a place to read first"
     return "an edited copy" if current else "an older copy"
 
