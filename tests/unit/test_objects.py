@@ -166,22 +166,11 @@ def listed(*peers: str) -> FieldContent:
 
 
 def test_a_changed_list_is_compared_item_by_item() -> None:
-    long = "very-" * 6 + "long"
-    (change,) = changes(listed("a"), listed("a", long), secret=False)
+    (change,) = changes(listed("a"), listed("a", "b"), secret=False)
     (created, _) = changes(None, listed("a"), secret=False)
 
-    short = ' {"from": [{"namespaceSelector": {"matchLabels": {"team": "a"}}}]}'
-    assert (change.actual or "").splitlines() == ["[", short, "]"]
-    assert (change.desired or "").splitlines() == [
-        "[",
-        f"{short},",
-        " {",
-        '  "from": [',
-        "   {",
-        '    "namespaceSelector": {',
-        f'     "matchLabels": {{"team": "{long}"}}',
-        *("    }", "   }", "  ]", " }", "]"),
-    ]
+    before, after = ((each or "").splitlines() for each in (change.actual, change.desired))
+    assert [each.strip() for each in after if each not in before] == ["},", '"team": "b"']
     assert created.desired == '[{"from":[{"namespaceSelector":{"matchLabels":{"team":"a"}}}]}]'
 
 

@@ -40,7 +40,6 @@ _MOST_OBJECTS = 4  # per namespace: a page of 500 objects costs about as much as
 _MOST_EXCLUDED = 50  # namespaces, in a URL
 _MOST_ANNOTATIONS = 1 << 20  # bytes, of objects in namespaces that no rule names
 _BYTES_OF_SUBJECTS = 4 << 20  # of all sources with subjects
-_TOO_LARGE = "it is too large to be copied"
 
 
 class Sources(NamedTuple):
@@ -152,15 +151,11 @@ def _read(cluster: Cluster, requests: Sequence[_Request], reducer: ObjectReducer
     decide which of them are refused.
     """
     read = _lists(cluster, requests, reducer, at_once=True)
-    if not (reducer.has_refused or any(map(_is_too_large, chain.from_iterable(read.found.values())))):
+    if not reducer.has_refused:
         return read
     del read  # else both are in memory
     reducer.clear()
     return _lists(cluster, requests, reducer, at_once=False)
-
-
-def _is_too_large(source: Source) -> bool:
-    return isinstance(source, RefusedSource) and source.reason == _TOO_LARGE
 
 
 def _lists(cluster: Cluster, requests: Sequence[_Request], reducer: ObjectReducer, *, at_once: bool) -> Sources:
@@ -231,5 +226,7 @@ def _with_keys(
         why = f"{error}; correct the source, or spec.keys of the rule"
         return source if kind.why_never_copied(source) else RefusedSource(key, why)
     source = reducer.reduce(kind.layout, read, content)
-    too_large = kind.has_subjects and isinstance(source.content, Digested)
-    return RefusedSource(key, _TOO_LARGE) if too_large else source
+    if kind.has_subjects and isinstance(source.content, Digested):
+        reducer.has_refused = True
+        return RefusedSource(key, "it is too large to be copied")
+    return source

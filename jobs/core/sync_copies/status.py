@@ -48,18 +48,6 @@ _PLACES = {
     SOURCE_CHANGED: "of a source in another namespace than the one that the rule now selects",
     "terminating": "still being deleted",
 }
-_WITH_MESSAGES = {
-    "invalid",
-    "unreadable",
-    "refused",
-    "source-missing",
-    "failed",
-    *dict(REASONS),
-    SOURCE_NAMESPACE_MISSING,
-    SOURCE_NAMESPACE_RECREATED,
-    NOTHING_SELECTED,
-}
-
 # Reasons of condition Ready=False, by the code of a finding or the cause of a failed write; the first match is used.
 _REASONS = (
     ("invalid", "Invalid"),
@@ -251,7 +239,7 @@ def _condition(copies: int, results: Sequence[Result]) -> Condition:
         kinds.setdefault(_kind(result), []).append(result)
     for kind, reason in _REASONS:
         if kind in kinds:
-            message = _message(kinds[kind], copies, with_messages=kind in _WITH_MESSAGES)
+            message = _message(kinds[kind], copies, with_messages=kind not in (*_PLACES, "blocked"))
             return new_condition(READY, "False", reason, message)
     synced = f"{copies} {'copy' if copies == 1 else 'copies'}"
     if never_copied := with_reasons([result.finding for result in kinds.get("skipped", [])]):

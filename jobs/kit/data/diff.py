@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from jobs.kit.data.contents import AnyContent, Digested, FieldContent
 from jobs.kit.data.objects import Header
@@ -28,36 +27,18 @@ def changes(actual: AnyContent | None, desired: AnyContent, *, secret: bool) -> 
             continue
         hidden = secret and name.startswith("data.")
         if isinstance(desired, FieldContent) and old and new and max(len(old), len(new)) > _LONGEST_LINE:
-            old, new = _item_by_item(old), _item_by_item(new)
+            old, new = _in_lines(old), _in_lines(new)
         found.append(Change(name, _hide(old, hidden), _hide(new, hidden)))
     return tuple(found)
 
 
-def _item_by_item(text: str) -> str:
+def _in_lines(text: str) -> str:
     """Return a list, which is JSON, in several lines, so that a diff shows the items that changed."""
     try:
         value = json.loads(text) if text.startswith("[") else None
     except ValueError:  # a name that begins with a bracket
         return text
-    return _lines_of(value) if value and isinstance(value, list) else text
-
-
-def _in_lines(value: Any, indent: str, key: str = "") -> str:
-    """Return JSON with one item a line, where the whole value is too long for a line; `key` is before the value."""
-    line = key + json.dumps(value, ensure_ascii=False)
-    fits = len(indent) + len(line) <= _LONGEST_LINE
-    return line if fits or not value or not isinstance(value, dict | list) else _lines_of(value, indent, key)
-
-
-def _lines_of(value: dict[str, Any] | list[Any], indent: str = "", key: str = "") -> str:
-    inner = indent + " "
-    if isinstance(value, list):
-        items, begin, end = [_in_lines(each, inner) for each in value], "[", "]"
-    else:
-        items = [_in_lines(each, inner, f"{json.dumps(name)}: ") for name, each in sorted(value.items())]
-        begin, end = "{", "}"
-    lines = ",\n".join(f"{inner}{item}" for item in items)
-    return f"{key}{begin}\n{lines}\n{indent}{end}"
+    return json.dumps(value, indent=1, ensure_ascii=False) if isinstance(value, list) else text
 
 
 def _changed_digests(actual: AnyContent | None, desired: AnyContent) -> tuple[Change, ...]:
