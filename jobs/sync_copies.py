@@ -45,7 +45,7 @@ def settings(connection: Connection, options: Options) -> Settings:
     """
     rules = None
     if options.run.filenames:
-        from jobs.core.sync_copies.rule_files import rules_from_files
+        from jobs.core.sync_copies.observe import rules_from_files
 
         rules = rules_from_files(options.run.filenames, connection.namespace, options.rule_name)
     return Settings(

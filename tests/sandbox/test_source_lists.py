@@ -7,10 +7,10 @@ from functools import partial
 import pytest
 
 from jobs.core.sync_copies import observe, source_lists
+from jobs.core.sync_copies.desired import name_of
 from jobs.core.sync_copies.observed import NAME, Settings
 from jobs.core.sync_copies.rules import Rule, SourceQuery, parse_rule
 from jobs.core.sync_copies.source_lists import Sources, read_sources
-from jobs.core.sync_copies.sources import name_of
 from jobs.kit.api.cluster import Cluster
 from jobs.kit.api.endpoint import Endpoint
 from jobs.kit.api.messages import Request

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from jobs.core.sync_copies.keys import KeySelection, select
-from jobs.core.sync_copies.kinds import BY_NAME, KINDS, Kind
+from jobs.core.sync_copies.kinds import BY_NAME, KINDS, KeySelection, Kind, select
 from jobs.core.sync_copies.rules import RULE_TYPES
 from jobs.kit.data.contents import Content
 from jobs.kit.values import resources

@@ -9,14 +9,12 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from jobs.core.sync_copies.context import context
-from jobs.core.sync_copies.desired import places
+from jobs.core.sync_copies.desired import candidates, places
 from jobs.core.sync_copies.evaluate import evaluate
 from jobs.core.sync_copies.mistakes import mistakes
 from jobs.core.sync_copies.observed import Namespace, Observed, RefusedSource
 from jobs.core.sync_copies.rules import Rule, Targets
-from jobs.core.sync_copies.sources import candidates
-from jobs.core.sync_copies.state import found, required
+from jobs.core.sync_copies.state import context, found, required
 from jobs.core.sync_copies.targets import targets_of_rules
 from jobs.kit.data.objects import ReducedObject
 from jobs.kit.values import stamps

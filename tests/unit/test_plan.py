@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from jobs.core.sync_copies.context import Context
 from jobs.core.sync_copies.desired import Place
 from jobs.core.sync_copies.observed import Namespace, Observed, RefusedSource, Settings
 from jobs.core.sync_copies.plan import plan
 from jobs.core.sync_copies.rules import CopyMetadata, Rule, Spec, Targets
 from jobs.core.sync_copies.selectors import LabelSelector
-from jobs.core.sync_copies.state import Required, required
+from jobs.core.sync_copies.state import Context, Required, required
 from jobs.kit.data.contents import Content, field_set
 from jobs.kit.data.objects import Header, Ownership, ReducedObject
 from jobs.kit.values import stamps

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 import yaml
 
-from jobs.core.sync_copies.rule_files import rules_from_files
+from jobs.core.sync_copies.observe import rules_from_files
 from jobs.core.sync_copies.rules import Keys, Rule, Spec, parse_rule
 from jobs.core.sync_copies.selectors import LabelSelector
 from jobs.kit.files.schema import crd

@@ -6,12 +6,11 @@ import sys
 
 from msgspec import structs
 
-from jobs.core.sync_copies.context import Context
 from jobs.core.sync_copies.desired import Desired, Place
 from jobs.core.sync_copies.kinds import BY_NAME
 from jobs.core.sync_copies.mistakes import blocked
 from jobs.core.sync_copies.observed import NAME, OPT_IN, Settings
-from jobs.core.sync_copies.state import found, required, why_not_adopted
+from jobs.core.sync_copies.state import Context, found, required, why_not_adopted
 from jobs.kit.data.contents import same_content
 from jobs.kit.data.diff import changes, fields_changed, metadata_changes, shown_metadata
 from jobs.kit.data.manifests import ContentManifest, Replacement, repair

@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 from msgspec import structs
 
+from jobs.core.sync_copies.desired import candidates
 from jobs.core.sync_copies.kinds import KINDS, LAYOUTS
 from jobs.core.sync_copies.mistakes import NOTHING_SELECTED, SOURCE_NAMESPACE_MISSING
 from jobs.core.sync_copies.observed import OPT_IN, Namespace, Observed, Settings
 from jobs.core.sync_copies.plan import plan
 from jobs.core.sync_copies.rules import Rule, RuleStatus, Targets
 from jobs.core.sync_copies.selectors import glob_matcher
-from jobs.core.sync_copies.sources import candidates
 from jobs.core.sync_copies.targets import NoTarget, target_check
 from jobs.kit.data.objects import ReducedObject
 from jobs.kit.run.refusals import REASONS

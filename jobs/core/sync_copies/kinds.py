@@ -1,4 +1,4 @@
-"""The kinds that rules copy: all that differs between them. Pure."""
+"""The kinds that rules copy: all that differs between them; and the keys of a source that are copied. Pure."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from msgspec import structs
+
+from jobs.core.sync_copies.selectors import glob_matcher, is_glob
 from jobs.kit.data.contents import (
     CONFIGMAP,
     SECRET,
     AnyContent,
+    Content,
     FieldContent,
     Layout,
     WholeContent,
@@ -28,6 +32,7 @@ from jobs.kit.values.resources import (
     SERVICE_ACCOUNTS,
     Resource,
 )
+from jobs.kit.values.text import listed
 
 # By the prefix of the Secret's type. The cluster or Helm acts on these Secrets: a copy would be a credential for the
 # cluster, or a release. Built-in types: https://kubernetes.io/docs/concepts/configuration/secret/#secret-types
@@ -211,3 +216,53 @@ LABELS = frozenset({BOOTSTRAPPING})
 RESOURCES = tuple(kind.resource for kind in KINDS.values())
 BY_NAME: Mapping[str, Kind] = {kind.name: kind for kind in KINDS.values()}
 LAYOUTS: Mapping[str, Layout] = {kind.name: kind.layout for kind in KINDS.values()}
+
+
+_MOST_NAMED = 3
+
+
+class KeySelection(NamedTuple):
+    """spec.keys of a rule, as a value that can be sorted and compared. The default selects all keys."""
+
+    include: tuple[str, ...] = ()
+    rename: tuple[tuple[str, str], ...] = ()
+
+
+ALL_KEYS = KeySelection()
+
+
+def select(keys: KeySelection, kind: Kind, content: WholeContent) -> WholeContent:
+    """Return the content with the keys that a rule copies, under their names in copies.
+
+    Raises:
+        ValueError: the source cannot be copied with these keys; the message has the reason.
+    """
+    if keys == ALL_KEYS or not isinstance(content, Content):
+        return content
+    names = _names(keys, [*content.data, *content.binary_data])
+    for group in kind.required_keys.get(content.type, ()):
+        if not {*group} & {*names.values()}:
+            raise ValueError(f"a {kind.name} of type {content.type} requires key {' or '.join(group)} in copies")
+    data, binary = (_renamed(each, names) for each in (content.data, content.binary_data))
+    return structs.replace(content, data=data, binary_data=binary)
+
+
+def _names(keys: KeySelection, given: list[str]) -> dict[str, str]:
+    """Return the name in copies of each key that is copied."""
+    rename, included = dict(keys.rename), glob_matcher(keys.include or ("*",)).fullmatch
+    required = {*rename, *(each for each in keys.include if not is_glob(each))}
+    if missing := sorted(required - {*given}):
+        raise ValueError(f"it has no key {listed(missing, _MOST_NAMED)}")
+    names = {key: rename.get(key, key) for key in given if key in rename or included(key)}
+    if not names:
+        raise ValueError(f"none of its keys matches {listed(keys.include, _MOST_NAMED)}")
+    by_name: dict[str, str] = {}
+    for key, name in sorted(names.items()):
+        if name in by_name:
+            raise ValueError(f"its keys {by_name[name]} and {key} would both be {name} in copies")
+        by_name[name] = key
+    return names
+
+
+def _renamed(values: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:
+    return {names[key]: value for key, value in values.items() if key in names}

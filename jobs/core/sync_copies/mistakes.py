@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from msgspec import structs
 
+from jobs.core.sync_copies.desired import Candidates, with_reasons
 from jobs.core.sync_copies.kinds import KINDS
 from jobs.core.sync_copies.observed import Observed
 from jobs.core.sync_copies.rules import Rule, RuleStatus
-from jobs.core.sync_copies.sources import Candidates, with_reasons
 from jobs.kit.run import brakes
 from jobs.kit.values.model import Brake, Finding, ObjectKey, Severity
 from jobs.kit.values.resources import NAMESPACES

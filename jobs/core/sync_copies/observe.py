@@ -1,4 +1,4 @@
-"""Read what sync-copies compares: copies, rules, namespaces and sources."""
+"""Read what sync-copies compares: copies, rules, from the cluster or from files, namespaces and sources."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
+from typing import Any
+
+import msgspec
 
 from jobs.core.sync_copies.kinds import KINDS, Kind
 from jobs.core.sync_copies.observed import (
@@ -18,10 +21,19 @@ from jobs.core.sync_copies.observed import (
     Settings,
     Source,
 )
-from jobs.core.sync_copies.rules import Rule, SourceQuery, parse_rule, used_keys
+from jobs.core.sync_copies.rules import (
+    RULE_TYPES,
+    Rule,
+    SourceQuery,
+    Spec,
+    parse_rule,
+    problems_of_any_type,
+    spec_problems,
+    used_keys,
+)
 from jobs.core.sync_copies.source_lists import read_sources
 from jobs.kit.api.cluster import Cluster, List, complete
-from jobs.kit.api.custom_resources import from_cluster
+from jobs.kit.api.custom_resources import from_cluster, from_files
 from jobs.kit.data.objects import ObjectReducer, ReducedObject, WholeObject
 from jobs.kit.values import stamps
 from jobs.kit.values.errors import ApiError, ConfigurationError
@@ -231,3 +243,29 @@ def _terminating(namespace: Namespace) -> Finding:
     """
     reason = "is being deleted, and its rules with it; no copy is deleted"
     return Finding("unreadable", Severity.WARNING, ObjectKey("Namespace", namespace.name), reason)
+
+
+def rules_from_files(filenames: Sequence[str], namespace: str, rule_name: str | None) -> tuple[Rule, ...]:
+    """Return the rules in these files; `namespace` is the namespace of the rules.
+
+    Raises:
+        ConfigurationError: a rule is not valid, or no rule is named `rule_name`; lists all problems of all rules.
+    """
+    rules = from_files(filenames, RULES, parse_rule, namespace, beyond_schema=_problems_beyond_schema)
+    names = [rule.name for rule in rules]
+    if rule_name is not None and rule_name not in names:
+        raise ConfigurationError(
+            f"{', '.join(filenames)}: no {RULES.kind} {rule_name!r}; the rules are: {', '.join(names)}"
+        )
+    return rules
+
+
+def _problems_beyond_schema(spec: dict[str, Any]) -> list[str]:
+    """Return the problems that the schema does not find; none if the spec cannot be decoded."""
+    has_type = spec.get("ruleType") in RULE_TYPES
+    try:
+        decoded = msgspec.convert(spec if has_type else {**spec, "ruleType": RULE_TYPES[0]}, Spec)
+    except msgspec.ValidationError:
+        return []
+    problems = spec_problems(decoded) if has_type else problems_of_any_type(decoded)
+    return [f"spec.{problem}" for problem in problems]

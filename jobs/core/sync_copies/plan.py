@@ -6,13 +6,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
-from jobs.core.sync_copies.context import context
-from jobs.core.sync_copies.desired import Place, places
+from jobs.core.sync_copies.desired import Place, Selected, candidates, is_copy, name_of, places, sources_of
 from jobs.core.sync_copies.evaluate import SOURCE_CHANGED, contested, evaluate, unchanged
 from jobs.core.sync_copies.mistakes import SOURCE_NAMESPACE_RECREATED, Mistake, brake, mistakes
 from jobs.core.sync_copies.observed import OPT_IN, Namespace, Observed, Settings
 from jobs.core.sync_copies.rules import Rule
-from jobs.core.sync_copies.sources import Selected, candidates, is_copy, name_of, sources_of
+from jobs.core.sync_copies.state import context
 from jobs.core.sync_copies.targets import targets_of_rules
 from jobs.kit.data.manifests import manifest_of
 from jobs.kit.run.brakes import MIN_DELETES

@@ -9,8 +9,7 @@ from typing import Literal, NamedTuple, get_args
 import msgspec
 from msgspec import Struct
 
-from jobs.core.sync_copies.keys import ALL_KEYS, KeySelection
-from jobs.core.sync_copies.kinds import KINDS, LABELS
+from jobs.core.sync_copies.kinds import ALL_KEYS, KINDS, LABELS, KeySelection
 from jobs.core.sync_copies.selectors import LabelSelector, selector_problems
 from jobs.kit.values import stamps
 from jobs.kit.values.conditions import Condition

@@ -21,11 +21,10 @@ from functools import partial
 from itertools import chain, groupby
 from typing import NamedTuple
 
-from jobs.core.sync_copies.keys import KeySelection, select
-from jobs.core.sync_copies.kinds import KINDS, Kind
+from jobs.core.sync_copies.desired import name_of
+from jobs.core.sync_copies.kinds import KINDS, KeySelection, Kind, select
 from jobs.core.sync_copies.observed import RefusedSource, Source
 from jobs.core.sync_copies.rules import SourceQuery
-from jobs.core.sync_copies.sources import name_of
 from jobs.kit.api.cluster import Cluster, List, retry_if_expired
 from jobs.kit.data.contents import Digested, WholeContent
 from jobs.kit.data.objects import ObjectReducer, ReducedObject, WholeObject

@@ -8,12 +8,12 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import NamedTuple
 
+from jobs.core.sync_copies.desired import Selected, candidates, with_reasons
 from jobs.core.sync_copies.evaluate import SOURCE_CHANGED
 from jobs.core.sync_copies.kinds import LAYOUTS
 from jobs.core.sync_copies.mistakes import NOTHING_SELECTED, SOURCE_NAMESPACE_MISSING, SOURCE_NAMESPACE_RECREATED
 from jobs.core.sync_copies.observed import Observed, Settings
 from jobs.core.sync_copies.rules import Conflict, FailedNamespace, RuleStatus, SourceNamespace
-from jobs.core.sync_copies.sources import Selected, candidates, with_reasons
 from jobs.kit.run.refusals import REASONS, kind_of, stable_message
 from jobs.kit.run.results import UNCHANGED
 from jobs.kit.values.conditions import (
