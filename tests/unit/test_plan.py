@@ -14,7 +14,7 @@ from jobs.core.sync_copies.plan import plan
 from jobs.core.sync_copies.rules import CopyMetadata, Rule, Spec, Targets
 from jobs.core.sync_copies.selectors import LabelSelector
 from jobs.core.sync_copies.state import Context, Required, required
-from jobs.kit.data.contents import Content, field_set
+from jobs.kit.data.contents import Content, digested, field_set
 from jobs.kit.data.objects import Header, Ownership, ReducedObject
 from jobs.kit.values import stamps
 from jobs.kit.values.errors import ApiError, InvalidObjectError
@@ -227,7 +227,7 @@ def test_a_rule_that_writes_much_at_once_is_reported(
 ) -> None:
     monkeypatch.setattr("jobs.core.sync_copies.plan._LARGE_WRITES", 100)
     large = Content(data={"a": content})
-    made = source(content=large if keeps else large.digested("uid"))  # type: ignore[arg-type]
+    made = source(content=large if keeps else digested(large, "uid"))  # type: ignore[arg-type]
     rules = [rule(targets=Targets(include=("team-*",))), rule("other", "elsewhere")]
 
     found = planned(observed(rules, [made], [], "team-1", "team-2", "team-3"))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum
+from functools import cache
 
 import msgspec
 
 from jobs.core.sync_copies.observed import Namespace
 from jobs.core.sync_copies.rules import Rule, Targets
 from jobs.core.sync_copies.selectors import LabelSelector, glob_matcher, is_glob, names_matching
+from jobs.kit.values.decoding import decode
 
 
 class NoTarget(Enum):
@@ -24,58 +26,39 @@ class NoTarget(Enum):
 
 
 def targets_of_rules(rules: Iterable[Rule], namespaces: Iterable[Namespace]) -> Mapping[str, Sequence[str]]:
-    """Return the target namespaces by rule, sorted; rules with the same targets share one list."""
-    candidates = _Candidates(namespaces)
-    by_spec: dict[bytes, Sequence[str]] = {}
-    found: dict[str, Sequence[str]] = {}
-    for rule in rules:
-        spec = msgspec.json.encode(rule.spec.targets)
-        if spec not in by_spec:
-            by_spec[spec] = sorted(candidates.selected(rule.spec.targets))
-        found[rule.name] = by_spec[spec]
-    return found
+    """Return the target namespaces by rule, sorted; rules with the same targets share one list.
 
-
-class _Candidates:
-    """The namespaces that may be targets. Each distinct glob and selector is compared with all of them only once.
-
-    The result for a namespace is that of `target_check`, which also has the reason.
+    Each distinct glob and selector is compared with all namespaces only once. The result for a namespace is that of
+    `target_check`, which also has the reason.
     """
+    by_name = {each.name: each for each in namespaces if each.active and not each.opted_out}
+    names = sorted(by_name)
+    not_system = [name for name in names if not by_name[name].is_system]
 
-    def __init__(self, namespaces: Iterable[Namespace]) -> None:
-        self._by_name = {each.name: each for each in namespaces if each.active and not each.opted_out}
-        self._names = sorted(self._by_name)
-        self._not_system = [name for name in self._names if not self._by_name[name].is_system]
-        self._by_pattern: dict[tuple[str, bool], frozenset[str]] = {}
-        self._by_selector: dict[bytes, frozenset[str]] = {}
+    @cache
+    def matching(pattern: str, with_system: bool) -> Collection[str]:
+        if not is_glob(pattern):
+            return (by_name[pattern].name,) if pattern in by_name else ()  # the string that all places share
+        return names_matching(pattern, names if with_system else not_system)
 
-    def selected(self, targets: Targets) -> set[str]:
-        """Return the names of the namespaces that are targets."""
-        found: set[str] = set()
+    @cache
+    def labelled(selector: bytes) -> Collection[str]:
+        matches = decode(selector, LabelSelector).matches
+        return {name for name, each in by_name.items() if matches(each.labels)}
+
+    @cache
+    def selected(spec: bytes) -> Sequence[str]:
+        targets, found = decode(spec, Targets), set[str]()
         for pattern in targets.include:
             # Only a literal name selects a system namespace, never a glob.
-            found |= self._matching(pattern, with_system=not is_glob(pattern))
+            found.update(matching(pattern, not is_glob(pattern)))
         for pattern in targets.exclude:
-            found -= self._matching(pattern, with_system=True)
+            found.difference_update(matching(pattern, True))
         if targets.namespace_selector.label_keys():
-            found &= self._labelled(targets.namespace_selector)
-        return found
+            found.intersection_update(labelled(msgspec.json.encode(targets.namespace_selector)))
+        return sorted(found)
 
-    def _matching(self, pattern: str, *, with_system: bool) -> frozenset[str]:
-        if not is_glob(pattern):
-            return frozenset({pattern} & self._by_name.keys())
-        key = pattern, with_system
-        if key not in self._by_pattern:
-            names = self._names if with_system else self._not_system
-            self._by_pattern[key] = frozenset(names_matching(pattern, names))
-        return self._by_pattern[key]
-
-    def _labelled(self, selector: LabelSelector) -> frozenset[str]:
-        key = msgspec.json.encode(selector)
-        if key not in self._by_selector:
-            found = (name for name, each in self._by_name.items() if selector.matches(each.labels))
-            self._by_selector[key] = frozenset(found)
-        return self._by_selector[key]
+    return {rule.name: selected(msgspec.json.encode(rule.spec.targets)) for rule in rules}
 
 
 def target_check(targets: Targets) -> Callable[[Namespace], NoTarget | None]:

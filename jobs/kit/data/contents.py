@@ -112,18 +112,6 @@ class Content(Struct, frozen=True, omit_defaults=True, rename="camel"):
         """
         return _fingerprint(self.canonical(), key)
 
-    def digested(self, uid: str = "") -> Digested:
-        """Return the digests of a content that is too large to keep, read from the object with this uid."""
-        kind = {"type": self.type} if self.type else {}
-        return Digested(
-            self.type,
-            kind | _digest_values("data", self.data) | _digest_values("binaryData", self.binary_data),
-            self.immutable,
-            self.field_sets(),
-            self.fingerprint(uid),
-            self.size,
-        )
-
 
 class FieldContent(Struct, frozen=True):
     """The copied fields of an object of another kind, such as `spec`, each as canonical JSON."""
@@ -177,11 +165,6 @@ class FieldContent(Struct, frozen=True):
         """Return the fingerprint for the stamp, as that of a `Content`."""
         return _fingerprint(self.canonical(), key)
 
-    def digested(self, uid: str = "") -> Digested:
-        """Return the digests of a content that is too large to keep, read from the object with this uid."""
-        digests = {path: hashlib.sha256(value.encode()).hexdigest() for path, value in self.values()}
-        return Digested(self.fixed, digests, False, self.field_sets(), self.fingerprint(uid), self.size)
-
 
 def field_content(layout: Layout, fields: Mapping[str, Any]) -> FieldContent:
     """Return the content with these fields; those that are null are absent."""
@@ -201,14 +184,6 @@ def _leaves(value: Any, maps: tuple[str, ...] | None, path: str = "") -> Iterato
             yield from _leaves(each, maps, f"{path}.{key}" if path else key)
     else:
         yield path, value
-
-
-def _digest_values(field: str, values: Mapping[str, str]) -> dict[str, str]:
-    """Return a digest by key; one digest for all if there are too many keys."""
-    if len(values) > _MOST_DIGESTS:
-        items = json.dumps(sorted(values.items())).encode()
-        return {field: hashlib.sha256(items).hexdigest()}
-    return {f"{field}.{key}": hashlib.sha256(value.encode()).hexdigest() for key, value in values.items()}
 
 
 class Digested(Struct, frozen=True):
@@ -238,11 +213,23 @@ WholeContent: TypeAlias = Content | FieldContent
 AnyContent: TypeAlias = Content | FieldContent | Digested
 
 
+def digested(content: AnyContent, uid: str = "") -> Digested:
+    """Return the digests of a content that is too large to keep, read from the object with this uid."""
+    if isinstance(content, Digested):
+        return content
+    values = list(content.values())
+    if len(values) > _MOST_DIGESTS:
+        values = [("data", content.canonical().decode())]
+    digests = {path: hashlib.sha256(value.encode()).hexdigest() for path, value in values}
+    fingerprint = content.fingerprint(uid)
+    return Digested(content.fixed, digests, content.immutable, content.field_sets(), fingerprint, content.size)
+
+
 def same_content(one: AnyContent, other: AnyContent) -> bool:
     """Whether two contents are equal; compares digests if one has no values."""
     if not isinstance(one, Digested) and not isinstance(other, Digested):
         return one == other
-    first, second = (each if isinstance(each, Digested) else each.digested() for each in (one, other))
+    first, second = digested(one), digested(other)
     return (first.fixed, first.immutable, first.digests) == (second.fixed, second.immutable, second.digests)
 
 

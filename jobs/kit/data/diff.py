@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
-from jobs.kit.data.contents import AnyContent, Digested, FieldContent
+from jobs.kit.data.contents import AnyContent, Digested, FieldContent, digested
 from jobs.kit.data.objects import Header
 from jobs.kit.values.model import Change
 from jobs.kit.values.text import HIDDEN, listed
@@ -54,7 +54,7 @@ def _changed_digests(actual: AnyContent | None, desired: AnyContent) -> tuple[Ch
 def _digests(content: AnyContent | None) -> dict[str, str]:
     if content is None:
         return {"immutable": str(False)}
-    found = content if isinstance(content, Digested) else content.digested()
+    found = digested(content)
     return {**found.digests, "immutable": str(found.immutable)}
 
 

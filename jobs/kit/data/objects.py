@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Raw, Struct
 
-from jobs.kit.data.contents import AnyContent, Content, Layout, WholeContent, field_content, field_set
+from jobs.kit.data.contents import AnyContent, Content, Layout, WholeContent, digested, field_content, field_set
 from jobs.kit.values.decoding import decode, decode_any, decode_list, decode_map
 from jobs.kit.values.errors import ApiError, InvalidObjectError
 from jobs.kit.values.metadata import ManagedFieldsEntry, Metadata, OwnerReference, PartialObject, string_map
@@ -250,7 +250,7 @@ class ObjectReducer:
             return self._contents[key]
         texts = [value for _, value in content.values()]
         if not self._reserve(sum(map(sys.getsizeof, texts)) + _BYTES_OF_A_KEY * len(texts)):
-            return content.digested(uid)
+            return digested(content, uid)
         self._contents[key] = content
         return content
 
