@@ -294,7 +294,7 @@ def _copy_of(kind: Kind, candidate: Candidate, namespace: str) -> Desired:
     rule, source = candidate
     at, extra, name = source.header, rule.spec.metadata, f"{source.namespace}/{source.name}"
     content = source.content or Content()
-    if rule.moves_subjects and not isinstance(content, Digested):
+    if rule.moves_subjects and kind.in_target and not isinstance(content, Digested):
         content = kind.in_target(content, namespace)
     stamp = stamps.stamp(NAME, rule.namespace, rule.name, name, content.fingerprint(source.uid), rule.spec.orphans)
     copied = {key: at.labels[key] for key in extra.copy_labels if key in at.labels}

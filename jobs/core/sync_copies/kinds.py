@@ -55,14 +55,6 @@ _HELM_RELEASE = "sh.helm.release."  # also a ConfigMap: https://helm.sh/docs/top
 BOOTSTRAPPING = "kubernetes.io/bootstrapping"  # a label of the bindings that kube-apiserver restores when it starts
 
 
-def _nothing(_name: str) -> str:
-    return ""
-
-
-def _any_content(_content: AnyContent, _labels: Mapping[str, str]) -> str:
-    return ""
-
-
 def _why_no_configmap(name: str) -> str:
     if name == _ROOT_CA:
         return f"every namespace has its own {_ROOT_CA}"
@@ -98,10 +90,6 @@ def cluster_role(content: AnyContent) -> str:
     return str(role.get("name", "")) if role.get("kind") == CLUSTER_ROLES.kind else ""
 
 
-def _no_role(_content: AnyContent) -> str:
-    return ""
-
-
 def _with_subjects_in(content: WholeContent, namespace: str) -> WholeContent:
     """Return the content with the ServiceAccounts among its subjects in this namespace."""
     assert isinstance(content, FieldContent)
@@ -114,14 +102,6 @@ def _moved(subject: Mapping[str, Any], namespace: str) -> Mapping[str, Any]:
     return {**subject, "namespace": namespace} if subject.get("kind") == "ServiceAccount" else subject
 
 
-def _as_it_is(fixed: str) -> str:
-    return fixed
-
-
-def _unmoved(content: WholeContent, _namespace: str) -> WholeContent:
-    return content
-
-
 class Kind(NamedTuple):
     """A kind of object that rules copy.
 
@@ -130,20 +110,18 @@ class Kind(NamedTuple):
     - `why_no_content`: why a source with this content and these labels is never copied; empty if it is copied.
     - `readers`: by name, what reads an object of that name: rules of tenants must not create it.
     - `required_keys`: by type, groups of keys: the API server requires one key of each group.
-    - `cluster_role`: the ClusterRole that a copy binds, which needs the right to bind it; empty if there is none.
-    - `in_target`: the content of a copy in a namespace, for rules with `subjectNamespace: target`.
+    - `in_target`: the content of a copy in a namespace, if rules can set `subjectNamespace: target`.
     - `shown_fixed`: for messages, the value that no update can change.
     - `component`: the folder in cronjobs/components/copies with the rights; empty if it has no folder there.
     """
 
     layout: Layout
-    why_no_name: Callable[[str], str] = _nothing
-    why_no_content: Callable[[AnyContent, Mapping[str, str]], str] = _any_content
+    why_no_name: Callable[[str], str] = lambda _name: ""
+    why_no_content: Callable[[AnyContent, Mapping[str, str]], str] = lambda _content, _labels: ""
     readers: Mapping[str, str] = {}
     required_keys: Mapping[str, tuple[tuple[str, ...], ...]] = {}
-    cluster_role: Callable[[AnyContent], str] = _no_role
-    in_target: Callable[[WholeContent, str], WholeContent] = _unmoved
-    shown_fixed: Callable[[str], str] = _as_it_is
+    in_target: Callable[[WholeContent, str], WholeContent] | None = None
+    shown_fixed: Callable[[str], str] = str
     component: str = ""
 
     @property
@@ -159,7 +137,7 @@ class Kind(NamedTuple):
     @property
     def has_subjects(self) -> bool:
         """Whether its copies have subjects, so that rules can set subjectNamespace."""
-        return self.in_target is not _unmoved
+        return self.in_target is not None
 
     @property
     def component_path(self) -> str:
@@ -200,7 +178,6 @@ KINDS: Mapping[str, Kind] = {
     "rolebinding": Kind(
         Layout(ROLE_BINDINGS, ("roleRef", "subjects"), fixed="roleRef"),
         why_no_content=_why_no_role,
-        cluster_role=cluster_role,
         in_target=_with_subjects_in,
         shown_fixed=_role,
         component="role-bindings",

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from jobs.core.sync_copies.kinds import KINDS, Kind
+from jobs.core.sync_copies.kinds import KINDS, Kind, cluster_role
 from jobs.core.sync_copies.observed import (
     NAME,
     OPT_IN,
@@ -231,9 +231,9 @@ def _without_denied_roles(
 
 def _cluster_role(kind: Kind, source: Source) -> str:
     """Return the ClusterRole that copies of a source bind; empty if there is none, or if the source is not copied."""
-    if not isinstance(source, ReducedObject) or not source.content or kind.why_never_copied(source):
+    if not kind.has_subjects or not isinstance(source, ReducedObject) or not source.content:
         return ""
-    return kind.cluster_role(source.content)
+    return "" if kind.why_never_copied(source) else cluster_role(source.content)
 
 
 def _terminating(namespace: Namespace) -> Finding:
