@@ -7,7 +7,7 @@ import pytest
 
 from jobs.core.sync_copies.kinds import KINDS
 from jobs.kit.data.contents import FieldContent, can_update, field_content
-from jobs.kit.data.diff import changes
+from jobs.kit.data.manifests import changes
 from jobs.kit.data.objects import ObjectReducer, ReducedObject
 
 WEB = {"matchLabels": {"app": "web"}}

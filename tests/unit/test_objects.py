@@ -9,8 +9,7 @@ from msgspec import structs
 
 from jobs.core.sync_copies.kinds import KINDS
 from jobs.kit.data.contents import SECRET, Content, FieldContent, field_content, field_set
-from jobs.kit.data.diff import changes
-from jobs.kit.data.manifests import ContentManifest, Replacement
+from jobs.kit.data.manifests import ContentManifest, Replacement, changes
 from jobs.kit.data.objects import Header, ObjectReducer, Ownership, ReducedObject, WholeObject
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.model import Change, ObjectKey

@@ -15,8 +15,7 @@ from jobs.core.fetch_rates.exchange_rates import ExchangeRate, RateStatus
 from jobs.core.fetch_rates.figures import Figures
 from jobs.core.fetch_rates.observed import Observed, Settings
 from jobs.kit.data.contents import AnyContent, Content
-from jobs.kit.data.diff import changes, fields_changed, metadata_changes, shown_metadata
-from jobs.kit.data.manifests import repair
+from jobs.kit.data.manifests import changes, fields_changed, metadata_changes, repair, shown_metadata
 from jobs.kit.data.objects import ReducedObject
 from jobs.kit.values.bodies import Deletion
 from jobs.kit.values.errors import ApiError

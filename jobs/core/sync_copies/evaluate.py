@@ -12,8 +12,15 @@ from jobs.core.sync_copies.mistakes import blocked
 from jobs.core.sync_copies.observed import NAME, OPT_IN, Settings
 from jobs.core.sync_copies.state import Context, found, required, why_not_adopted
 from jobs.kit.data.contents import same_content
-from jobs.kit.data.diff import changes, fields_changed, metadata_changes, shown_metadata
-from jobs.kit.data.manifests import ContentManifest, Replacement, repair
+from jobs.kit.data.manifests import (
+    ContentManifest,
+    Replacement,
+    changes,
+    fields_changed,
+    metadata_changes,
+    repair,
+    shown_metadata,
+)
 from jobs.kit.data.objects import ReducedObject
 from jobs.kit.values import stamps
 from jobs.kit.values.bodies import Deletion

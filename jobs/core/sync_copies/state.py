@@ -11,7 +11,7 @@ from jobs.core.sync_copies.mistakes import Mistake
 from jobs.core.sync_copies.observed import NAME, Observed, Settings
 from jobs.core.sync_copies.rules import Rule, RuleStatus
 from jobs.kit.data.contents import same_content
-from jobs.kit.data.diff import metadata_changes
+from jobs.kit.data.manifests import metadata_changes
 from jobs.kit.data.objects import Header, ReducedObject
 from jobs.kit.values import stamps
 from jobs.kit.values.errors import ApiError
