@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from jobs.core.sync_copies.desired import Desired, Place
@@ -98,7 +98,7 @@ def _is_suspect(header: Header, desired: Desired) -> bool:
 
 
 def _unrequired(place: Place, context: Context) -> Found:
-    if place.stamped_source in context.invalid_sources:
+    if context.is_left(place, "unreadable"):
         return "a copy in doubt"
     if context.is_of_refused_source(place):
         return "a copy of a refused source"
@@ -155,37 +155,25 @@ def _obstacle(actual: ReducedObject, desired: Desired) -> str:
     return "it is immutable" if before.immutable and not same_content(before, after) else ""
 
 
-class Refused(NamedTuple):
-    """A rule that requires copies of a source which cannot be copied so.
-
-    `rule` is NAMESPACE/NAME. `name` and `targets` are the name and the namespaces that its copies would have.
-    """
-
-    rule: str
-    name: str
-    targets: frozenset[str]
-
-
 class Context(NamedTuple):
     """What is the same for all places.
 
     `rules` are by NAMESPACE/NAME, and so are `mistaken`, those that may be mistaken. `known_conflicts` are places where
     the status of a rule reports an object that kube-chores does not manage. `truncated_rules` are rules with more
     conflicts than their status lists. `opted_out` are namespaces that opted out, and `closed` kube-* namespaces that
-    did not opt in. `refused` are sources that are not copied as their rule requires, with the rules and their targets.
+    did not opt in. `left` are the names of the rules that select a source which is not copied, by source and code.
     """
 
     observed: Observed
     settings: Settings
     rules: Mapping[str, Rule]
+    targets: Mapping[str, Sequence[str]]
     mistaken: Mapping[str, Mistake]
     known_conflicts: frozenset[ObjectKey]
     truncated_rules: frozenset[str]
     opted_out: frozenset[str]
     closed: frozenset[str]
-    invalid_sources: frozenset[ObjectKey]
-    never_copied: frozenset[ObjectKey]
-    refused: Mapping[ObjectKey, Sequence[Refused]]
+    left: Mapping[tuple[ObjectKey, str], Collection[str]]
 
     def moves(self, place: Place) -> bool:
         """Whether the desired copy is of a source in another namespace, although the rule still names the old one.
@@ -207,11 +195,15 @@ class Context(NamedTuple):
 
     def why_uncertain(self, place: Place) -> str:
         """Return why a copy of another source may still be desired; empty if it is not."""
-        if self.observed.failures or place.stamped_source in self.invalid_sources:
+        if self.observed.failures or self.is_left(place, "unreadable"):
             return "not all rules and sources could be read"
         if self.is_of_refused_source(place):
             return "a rule requires it, and refuses its source"
         return "its rule may be mistaken" if place.stamped_rule in self.mistaken else ""
+
+    def is_left(self, place: Place, code: str) -> bool:
+        """Whether the source of this copy is not copied now, for the reason with this code."""
+        return (place.stamped_source, code) in self.left
 
     def is_of_refused_source(self, place: Place) -> bool:
         """Whether this copy stays, since its source exists and cannot be copied as its rule, or another one, requires.
@@ -220,9 +212,12 @@ class Context(NamedTuple):
         """
         if place.key.namespace in self.opted_out:
             return False
+        source, at = place.stamped_source, place.key
+        rules = [self.rules[f"{self.settings.namespace}/{each}"] for each in self.left.get((source, "refused"), ())]
         return any(
-            each.rule == place.stamped_rule or (each.name == place.key.name and place.key.namespace in each.targets)
-            for each in self.refused.get(place.stamped_source, ())
+            place.stamped_rule == f"{each.namespace}/{each.name}"
+            or ((each.spec.target_name or source.name) == at.name and at.namespace in self.targets[each.name])
+            for each in rules
         )
 
     def rule_in_doubt(self, place: Place) -> str:
@@ -230,7 +225,7 @@ class Context(NamedTuple):
 
         It is the rule that the copy was created for. If that was deleted: a mistaken rule that may select the copy.
         """
-        if not self.mistaken or place.stamped_source in self.never_copied:
+        if not self.mistaken or self.is_left(place, "skipped"):
             return ""
         if (rule := place.stamped_rule) in self.rules:
             mistake = self.mistaken.get(rule)
@@ -260,16 +255,14 @@ def context(
         known_conflicts |= {ObjectKey(kind, conflict.name, conflict.namespace) for conflict in status.conflicts}
         if (status.conflict_count or 0) > len(status.conflicts):
             truncated_rules.add(rule.name)
-    refused: dict[ObjectKey, list[Refused]] = {}
+    left: dict[tuple[ObjectKey, str], set[str]] = {}
     for each in skipped:
-        for subject in each.subjects if each.code == "refused" else ():
-            rule = rules[name := f"{settings.namespace}/{subject}"]
-            copies = Refused(name, rule.spec.target_name or each.object.name, frozenset(targets[subject]))
-            refused.setdefault(each.object, []).append(copies)
+        left.setdefault((each.object, each.code), set()).update(each.subjects)
     return Context(
         observed,
         settings,
         rules,
+        targets,
         {f"{settings.namespace}/{name}": each for name, each in sorted(mistaken.items())}
         if settings.max_deletes is None
         else {},
@@ -277,7 +270,5 @@ def context(
         frozenset(truncated_rules),
         frozenset(namespace.name for namespace in observed.namespaces if namespace.opted_out),
         frozenset(namespace.name for namespace in observed.namespaces if namespace.is_closed),
-        frozenset(each.object for each in skipped if each.code == "unreadable"),
-        frozenset(each.object for each in skipped if each.code == "skipped"),
-        refused,
+        left,
     )

@@ -63,11 +63,7 @@ class Content(Struct, frozen=True, omit_defaults=True, rename="camel"):
     immutable: bool = False
 
     def __repr__(self) -> str:
-        return f"Content({', '.join(sorted(self._names())) or 'empty'})"
-
-    def _names(self) -> list[str]:
-        names = [f"data.{key}" for key in self.data] + [f"binaryData.{key}" for key in self.binary_data]
-        return [*names, *["type"] * bool(self.type), *["immutable"] * self.immutable]
+        return f"Content({', '.join(sorted(path for path, _ in self.values())) or 'empty'})"
 
     @property
     def fixed(self) -> str:
@@ -81,7 +77,7 @@ class Content(Struct, frozen=True, omit_defaults=True, rename="camel"):
 
     def field_sets(self) -> tuple[bytes, ...]:
         """Return the `field_set`s that managedFields may list for this content: there is only one."""
-        return (field_set(self._names()),)
+        return (field_set(path for path, _ in self.values()),)
 
     def values(self) -> Iterator[tuple[str, str]]:
         """Yield the path and the value of each field that is set, as for a diff."""
