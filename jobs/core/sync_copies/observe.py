@@ -90,25 +90,14 @@ def _all_copies(
     """Return the copies by rule type, and the errors of types whose copies could not be read."""
     reducer = ObjectReducer(used_keys(rules))
     lists = [_list_of_copies(rule_type, settings, reducer) for rule_type in _types(cluster, settings, rules)]
-    copies, denied = _copies(cluster, [lists])
+    read = dict(cluster.lists(lists))
     if reducer.has_refused and len(lists) > 1:
         # Together they are too large. One after another: so the order of answers does not decide which are refused.
-        copies.clear()  # else both are in memory
+        read.clear()  # else both are in memory
         reducer.clear()
-        copies, denied = _copies(cluster, [[each] for each in lists])
-    return copies, denied
-
-
-def _copies(cluster: Cluster, batches: Iterable[Iterable[List]]) -> tuple[dict[str, Copies], dict[str, ApiError]]:
-    """Send the lists of each batch at once."""
-    copies: dict[str, Copies] = {}
-    denied: dict[str, ApiError] = {}
-    for rule_type, found in chain.from_iterable(map(cluster.lists, batches)):
-        if isinstance(found, ApiError):
-            denied[rule_type] = found
-        else:
-            copies[rule_type] = _by_name(found)
-    return copies, denied
+        read = dict(chain.from_iterable(cluster.lists([each]) for each in lists))
+    denied = {rule_type: found for rule_type, found in read.items() if isinstance(found, ApiError)}
+    return {each: _by_name(found) for each, found in read.items() if not isinstance(found, ApiError)}, denied
 
 
 def _without_copies(rule_type: str, denial: ApiError, rules: Sequence[Rule], settings: Settings) -> list[Finding]:
