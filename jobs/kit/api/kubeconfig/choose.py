@@ -109,7 +109,7 @@ def _read(path: Path) -> Kubeconfig:
 
 
 def _load_document(path: Path) -> Any:
-    from jobs.kit.files.limited_yaml import load
+    from jobs.kit.files.documents import load
 
     try:
         text = read_limited(path).decode("utf-8-sig")
