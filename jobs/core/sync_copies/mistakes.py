@@ -13,7 +13,7 @@ from msgspec import structs
 
 from jobs.core.sync_copies.desired import Candidates, with_reasons
 from jobs.core.sync_copies.kinds import KINDS
-from jobs.core.sync_copies.observed import Observed
+from jobs.core.sync_copies.observed import Namespace, Observed
 from jobs.core.sync_copies.rules import Rule, RuleStatus
 from jobs.kit.run import brakes
 from jobs.kit.values.model import Brake, Finding, ObjectKey, Severity
@@ -73,7 +73,8 @@ def mistakes(observed: Observed, found: Candidates, targets: Mapping[str, Sequen
     """
     unread = {subject for failure in observed.failures for subject in failure.subjects}
     closed = {namespace.name for namespace in observed.namespaces if namespace.is_closed}
-    active = {namespace.name: namespace.active for namespace in observed.namespaces}
+    undecoded = {failure.object.name for failure in observed.failures if failure.object.kind == NAMESPACES.kind}
+    namespaces = {each.name: each for each in observed.namespaces} | dict.fromkeys(undecoded)
     sources: dict[str, set[str]] = {}
     for candidate in (each for group in found.selected.values() for each in group):
         source = candidate.source
@@ -85,8 +86,7 @@ def mistakes(observed: Observed, found: Candidates, targets: Mapping[str, Sequen
             frozenset(sources.get(rule.name, ())),
             frozenset(targets[rule.name]) - closed,
             left.get(rule.name, ()),
-            observed,
-            active,
+            namespaces,
         )
         for rule in observed.rules
         if rule.name not in unread
@@ -99,13 +99,16 @@ def _mistake(
     sources: frozenset[str],
     targets: frozenset[str],
     left: Sequence[Finding],
-    observed: Observed,
-    active: Mapping[str, bool],
+    namespaces: Mapping[str, Namespace | None],
 ) -> Mistake | None:
-    if problems := list(_missing_namespaces(rule, observed, active)):
+    """Return why a rule may be mistaken. `left` are the findings of sources that are not copied.
+
+    A namespace that cannot be decoded is None: it exists.
+    """
+    if problems := list(_missing_namespaces(rule, namespaces)):
         return Mistake(SOURCE_NAMESPACE_MISSING, rule, "; ".join(problems), sources, targets)
     nothing = "" if _has_selected(rule) else _why_nothing(rule, sources, targets, left)
-    if recreated := recreated_namespaces(rule, observed):
+    if recreated := _recreated_namespaces(rule, namespaces):
         reason = f"source namespace {listed(recreated, _MOST_NAMED)} was deleted and created again"
         concerned = frozenset() if nothing else frozenset(recreated)
         return Mistake(SOURCE_NAMESPACE_RECREATED, rule, reason, sources, targets, concerned)
@@ -113,10 +116,7 @@ def _mistake(
 
 
 def _why_nothing(rule: Rule, sources: frozenset[str], targets: frozenset[str], left: Sequence[Finding]) -> str:
-    """Return why a rule requires no copy; empty if it requires one, or may require one.
-
-    `left` are the findings of sources that are not copied.
-    """
+    """Return why a rule requires no copy; empty if it requires one, or may require one."""
     if any(each.code in ("unreadable", "refused") for each in left):
         return ""  # it may require copies of these
     if not sources:
@@ -132,25 +132,22 @@ def _why_nothing(rule: Rule, sources: frozenset[str], targets: frozenset[str], l
     return ""
 
 
-def _missing_namespaces(rule: Rule, observed: Observed, active: Mapping[str, bool]) -> Iterator[str]:
-    """Yield the problems of the source namespaces that a rule names; a namespace that cannot be decoded exists.
-
-    `active` are all namespaces that could be decoded.
-    """
-    undecoded = {failure.object.name for failure in observed.failures if failure.object.kind == NAMESPACES.kind}
-    for name in sorted({*rule.spec.namespaces} - undecoded):
-        if not active.get(name):
-            yield f"source namespace {name} {'is being deleted' if name in active else 'does not exist'}"
+def _missing_namespaces(rule: Rule, namespaces: Mapping[str, Namespace | None]) -> Iterator[str]:
+    for name in sorted({*rule.spec.namespaces}):
+        if name not in namespaces:
+            yield f"source namespace {name} does not exist"
+        elif (namespace := namespaces[name]) and not namespace.active:
+            yield f"source namespace {name} is being deleted"
 
 
-def recreated_namespaces(rule: Rule, observed: Observed) -> list[str]:
+def _recreated_namespaces(rule: Rule, namespaces: Mapping[str, Namespace | None]) -> list[str]:
     """Return the source namespaces of a rule that were recreated since it last had all its sources.
 
     Between two runs this takes seconds, and then the new namespace is empty, as if somebody had withdrawn the sources.
     """
     recorded = {each.name: each.uid for each in rule.head.status_as(RuleStatus).source_namespaces}
-    uids = {each.name: each.uid for each in observed.namespaces if each.name in recorded and each.active}
-    return [name for name in sorted(rule.source_namespaces) if uids.get(name, "") not in ("", recorded.get(name))]
+    now = ((name, namespaces.get(name)) for name in sorted(rule.source_namespaces) if name in recorded)
+    return [name for name, each in now if each and each.active and each.uid not in ("", recorded[name])]
 
 
 def _has_selected(rule: Rule) -> bool:
