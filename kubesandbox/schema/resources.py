@@ -73,179 +73,75 @@ class Resource:
         return {"metadata": {}, **BASE.get(self.kind, {})}
 
 
-def _built_in(group: str, version: str, kind: str, plural: str, **more: Any) -> Resource:
-    more.setdefault("singular", kind.lower())
-    return Resource(group, version, kind, plural, shape=shape_of(kind), **more)
+def _built_in(api_version: str, kind: str, plural: str, *short_names: str, **more: Any) -> Resource:
+    group, _, version = api_version.rpartition("/")
+    made = Resource(
+        group, version, kind, plural, singular=kind.lower(), short_names=short_names, shape=shape_of(kind), **more
+    )
+    _BUILT_IN.append(made)
+    return made
 
 
+_BUILT_IN: list[Resource] = []
 RBAC = "rbac.authorization.k8s.io"
+_RBAC, _ADMISSION = f"{RBAC}/v1", "admissionregistration.k8s.io/v1"
+_GLOBAL: dict[str, Any] = {"namespaced": False}
+_STATUS: dict[str, Any] = {"subresources": ("status",)}
+_WORKLOAD: dict[str, Any] = {**_STATUS, "categories": ("all",), "spec": True}
+_EXTENSION: dict[str, Any] = {**_GLOBAL, "categories": ("api-extensions",), "spec": True}
+_REVIEW: dict[str, Any] = {**_GLOBAL, "verbs": ("create",), "stored": False}
+
+CONFIG_MAPS = _built_in("v1", "ConfigMap", "configmaps", "cm")
+EVENTS = _built_in("v1", "Event", "events", "ev", create_on_update=True)
+LIMIT_RANGES = _built_in("v1", "LimitRange", "limitranges", "limits", create_on_update=True)
 NAMESPACES = _built_in(
-    "",
     "v1",
     "Namespace",
     "namespaces",
-    namespaced=False,
-    short_names=("ns",),
+    "ns",
     subresources=("status", "finalize"),
     verbs=tuple(verb for verb in ALL_VERBS if verb != "deletecollection"),
     returns_deleted=True,
+    **_GLOBAL,
 )
-CONFIG_MAPS = _built_in("", "v1", "ConfigMap", "configmaps", short_names=("cm",))
-SECRETS = _built_in("", "v1", "Secret", "secrets")
+NODES = _built_in("v1", "Node", "nodes", "no", **_GLOBAL, **_STATUS)
+PERSISTENT_VOLUME_CLAIMS = _built_in("v1", "PersistentVolumeClaim", "persistentvolumeclaims", "pvc", **_STATUS)
+PODS = _built_in("v1", "Pod", "pods", "po", **_WORKLOAD, returns_deleted=True)
+RESOURCE_QUOTAS = _built_in("v1", "ResourceQuota", "resourcequotas", "quota", **_STATUS, returns_deleted=True)
+SECRETS = _built_in("v1", "Secret", "secrets")
 SERVICE_ACCOUNTS = _built_in(
-    "", "v1", "ServiceAccount", "serviceaccounts", short_names=("sa",), subresources=("token",), returns_deleted=True
+    "v1", "ServiceAccount", "serviceaccounts", "sa", subresources=("token",), returns_deleted=True
 )
-LIMIT_RANGES = _built_in("", "v1", "LimitRange", "limitranges", short_names=("limits",), create_on_update=True)
-RESOURCE_QUOTAS = _built_in(
-    "",
-    "v1",
-    "ResourceQuota",
-    "resourcequotas",
-    short_names=("quota",),
-    subresources=("status",),
-    returns_deleted=True,
-)
-EVENTS = _built_in("", "v1", "Event", "events", short_names=("ev",), create_on_update=True)
-PODS = _built_in(
-    "",
-    "v1",
-    "Pod",
-    "pods",
-    short_names=("po",),
-    categories=("all",),
-    subresources=("status",),
-    spec=True,
-    returns_deleted=True,
-)
-ROLES = _built_in(RBAC, "v1", "Role", "roles", create_on_update=True)
-CLUSTER_ROLES = _built_in(RBAC, "v1", "ClusterRole", "clusterroles", namespaced=False, create_on_update=True)
-ROLE_BINDINGS = _built_in(RBAC, "v1", "RoleBinding", "rolebindings", create_on_update=True)
-CLUSTER_ROLE_BINDINGS = _built_in(
-    RBAC, "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False, create_on_update=True
-)
-CRDS = _built_in(
-    "apiextensions.k8s.io",
-    "v1",
-    "CustomResourceDefinition",
-    "customresourcedefinitions",
-    namespaced=False,
-    short_names=("crd", "crds"),
-    categories=("api-extensions",),
-    subresources=("status",),
-    spec=True,
-)
-CRON_JOBS = _built_in(
-    "batch", "v1", "CronJob", "cronjobs", short_names=("cj",), categories=("all",), subresources=("status",), spec=True
-)
-JOBS = _built_in("batch", "v1", "Job", "jobs", categories=("all",), subresources=("status",), spec=True)
-NETWORK_POLICIES = _built_in(
-    "networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", short_names=("netpol",), spec=True
-)
-
-
-SERVICES = _built_in(
-    "", "v1", "Service", "services", short_names=("svc",), categories=("all",), subresources=("status", "proxy")
-)
-PERSISTENT_VOLUME_CLAIMS = _built_in(
-    "", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", short_names=("pvc",), subresources=("status",)
-)
-NODES = _built_in("", "v1", "Node", "nodes", namespaced=False, short_names=("no",), subresources=("status",))
-STATEFUL_SETS = _built_in(
-    "apps",
-    "v1",
-    "StatefulSet",
-    "statefulsets",
-    short_names=("sts",),
-    categories=("all",),
-    subresources=("status",),
-    spec=True,
-)
-DEPLOYMENTS = _built_in(
-    "apps",
-    "v1",
-    "Deployment",
-    "deployments",
-    short_names=("deploy",),
-    categories=("all",),
-    subresources=("status",),
-    spec=True,
-)
-DAEMON_SETS = _built_in(
-    "apps",
-    "v1",
-    "DaemonSet",
-    "daemonsets",
-    short_names=("ds",),
-    categories=("all",),
-    subresources=("status",),
-    spec=True,
-)
-ENDPOINT_SLICES = _built_in("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices")
-PRIORITY_CLASSES = _built_in(
-    "scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", namespaced=False, short_names=("pc",)
-)
-STORAGE_CLASSES = _built_in(
-    "storage.k8s.io", "v1", "StorageClass", "storageclasses", namespaced=False, short_names=("sc",)
-)
-ADMISSION = "admissionregistration.k8s.io"
+SERVICES = _built_in("v1", "Service", "services", "svc", categories=("all",), subresources=("status", "proxy"))
+DAEMON_SETS = _built_in("apps/v1", "DaemonSet", "daemonsets", "ds", **_WORKLOAD)
+DEPLOYMENTS = _built_in("apps/v1", "Deployment", "deployments", "deploy", **_WORKLOAD)
+STATEFUL_SETS = _built_in("apps/v1", "StatefulSet", "statefulsets", "sts", **_WORKLOAD)
 ADMISSION_POLICIES = _built_in(
-    ADMISSION,
-    "v1",
-    "ValidatingAdmissionPolicy",
-    "validatingadmissionpolicies",
-    namespaced=False,
-    categories=("api-extensions",),
-    subresources=("status",),
-    spec=True,
+    _ADMISSION, "ValidatingAdmissionPolicy", "validatingadmissionpolicies", **_EXTENSION, **_STATUS
 )
 ADMISSION_POLICY_BINDINGS = _built_in(
-    ADMISSION,
-    "v1",
-    "ValidatingAdmissionPolicyBinding",
-    "validatingadmissionpolicybindings",
-    namespaced=False,
-    categories=("api-extensions",),
-    spec=True,
+    _ADMISSION, "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", **_EXTENSION
 )
-
-
-def _review(group: str, kind: str, plural: str, namespaced: bool = False) -> Resource:
-    return _built_in(group, "v1", kind, plural, namespaced=namespaced, verbs=("create",), stored=False)
-
-
-REVIEWS = (
-    _review("authorization.k8s.io", "SelfSubjectAccessReview", "selfsubjectaccessreviews"),
-    _review("authorization.k8s.io", "SelfSubjectRulesReview", "selfsubjectrulesreviews"),
-    _review("authentication.k8s.io", "SelfSubjectReview", "selfsubjectreviews"),
+CRDS = _built_in(
+    "apiextensions.k8s.io/v1",
+    "CustomResourceDefinition",
+    "customresourcedefinitions",
+    "crd",
+    "crds",
+    **_EXTENSION,
+    **_STATUS,
 )
-
-BUILT_IN = (
-    CONFIG_MAPS,
-    EVENTS,
-    LIMIT_RANGES,
-    NAMESPACES,
-    NODES,
-    PERSISTENT_VOLUME_CLAIMS,
-    PODS,
-    RESOURCE_QUOTAS,
-    SECRETS,
-    SERVICE_ACCOUNTS,
-    SERVICES,
-    DAEMON_SETS,
-    DEPLOYMENTS,
-    STATEFUL_SETS,
-    ADMISSION_POLICIES,
-    ADMISSION_POLICY_BINDINGS,
-    CRDS,
-    CRON_JOBS,
-    JOBS,
-    ENDPOINT_SLICES,
-    PRIORITY_CLASSES,
-    STORAGE_CLASSES,
-    NETWORK_POLICIES,
-    CLUSTER_ROLE_BINDINGS,
-    CLUSTER_ROLES,
-    ROLE_BINDINGS,
-    ROLES,
-    *REVIEWS,
-)
+CRON_JOBS = _built_in("batch/v1", "CronJob", "cronjobs", "cj", **_WORKLOAD)
+JOBS = _built_in("batch/v1", "Job", "jobs", **_WORKLOAD)
+ENDPOINT_SLICES = _built_in("discovery.k8s.io/v1", "EndpointSlice", "endpointslices")
+PRIORITY_CLASSES = _built_in("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses", "pc", **_GLOBAL)
+STORAGE_CLASSES = _built_in("storage.k8s.io/v1", "StorageClass", "storageclasses", "sc", **_GLOBAL)
+NETWORK_POLICIES = _built_in("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies", "netpol", spec=True)
+CLUSTER_ROLE_BINDINGS = _built_in(_RBAC, "ClusterRoleBinding", "clusterrolebindings", create_on_update=True, **_GLOBAL)
+CLUSTER_ROLES = _built_in(_RBAC, "ClusterRole", "clusterroles", create_on_update=True, **_GLOBAL)
+ROLE_BINDINGS = _built_in(_RBAC, "RoleBinding", "rolebindings", create_on_update=True)
+ROLES = _built_in(_RBAC, "Role", "roles", create_on_update=True)
+_built_in("authorization.k8s.io/v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", **_REVIEW)
+_built_in("authorization.k8s.io/v1", "SelfSubjectRulesReview", "selfsubjectrulesreviews", **_REVIEW)
+_built_in("authentication.k8s.io/v1", "SelfSubjectReview", "selfsubjectreviews", **_REVIEW)
+BUILT_IN = tuple(_BUILT_IN)
