@@ -12,42 +12,28 @@ Obj = dict[str, Any]
 NAMES = ("default", "kube-node-lease", "kube-public", "kube-system")
 _READ = ["get", "list", "watch"]
 _WRITE = ["create", "delete", "deletecollection", "patch", "update"]
+_CHANGED = ["configmaps", "events", "persistentvolumeclaims", "pods", "serviceaccounts", "services"]
+
+
+def _rule(group: str, resources: list[str], *verbs: str) -> Obj:
+    return {"apiGroups": [group], "resources": resources, "verbs": list(verbs)}
+
+
+def _workload_rules(*verbs: str) -> list[Obj]:
+    return [
+        _rule("apps", ["daemonsets", "deployments", "statefulsets"], *verbs),
+        _rule("batch", ["cronjobs", "jobs"], *verbs),
+        _rule("networking.k8s.io", ["networkpolicies"], *verbs),
+    ]
+
+
 _VISIBLE = [
-    {
-        "apiGroups": [""],
-        "resources": [
-            "configmaps",
-            "events",
-            "limitranges",
-            "namespaces",
-            "persistentvolumeclaims",
-            "pods",
-            "resourcequotas",
-            "resourcequotas/status",
-            "serviceaccounts",
-            "services",
-        ],
-        "verbs": _READ,
-    },
-    {"apiGroups": ["apps"], "resources": ["daemonsets", "deployments", "statefulsets"], "verbs": _READ},
-    {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": _READ},
-    {"apiGroups": ["batch"], "resources": ["cronjobs", "jobs"], "verbs": _READ},
-    {"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": _READ},
+    _rule("", [*_CHANGED, "limitranges", "namespaces", "resourcequotas", "resourcequotas/status"], *_READ),
+    _rule("discovery.k8s.io", ["endpointslices"], *_READ),
+    *_workload_rules(*_READ),
 ]
-_EDITABLE = [
-    {"apiGroups": [""], "resources": ["secrets"], "verbs": [*_READ, *_WRITE]},
-    {
-        "apiGroups": [""],
-        "resources": ["configmaps", "events", "persistentvolumeclaims", "pods", "serviceaccounts", "services"],
-        "verbs": _WRITE,
-    },
-    {"apiGroups": ["apps"], "resources": ["daemonsets", "deployments", "statefulsets"], "verbs": _WRITE},
-    {"apiGroups": ["batch"], "resources": ["cronjobs", "jobs"], "verbs": _WRITE},
-    {"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": _WRITE},
-]
-_ADMINISTRABLE = [
-    {"apiGroups": [RBAC], "resources": ["rolebindings", "roles"], "verbs": [*_READ, *_WRITE]},
-]
+_EDITABLE = [_rule("", ["secrets"], *_READ, *_WRITE), _rule("", _CHANGED, *_WRITE), *_workload_rules(*_WRITE)]
+_ADMINISTRABLE = [_rule(RBAC, ["rolebindings", "roles"], *_READ, *_WRITE)]
 
 
 def _role(name: str, rules: list[Obj], to: str = "") -> Obj:

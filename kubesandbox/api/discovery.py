@@ -21,13 +21,12 @@ VERSION = {
     "platform": "linux/amd64",
 }
 _INFO = {"title": "Kubernetes", "version": VERSION["gitVersion"]}
-_AGGREGATED = "g=apidiscovery.k8s.io"
 # Without strategic merge patch kubectl takes its own types for it, and needs no schemas of built-in kinds.
 _PATCHES = (JSON_PATCH, MERGE_PATCH, APPLY)
 _STATUS_VERBS = ("get", "patch", "update")
 
 
-def answer(cluster: Cluster, path: str, accept: str) -> Answer:
+def answer(cluster: Cluster, path: str) -> Answer:
     """The answer to a path that is not a resource's."""
     parts = [part for part in path.split("/") if part]
     if path.rstrip("/") == "/version":
@@ -37,7 +36,7 @@ def answer(cluster: Cluster, path: str, accept: str) -> Answer:
     if parts[:1] == ["openapi"]:
         return _openapi(cluster, parts[1:])
     if parts == ["api"] or parts == ["apis"]:
-        return _roots(cluster, parts[0], accept)
+        return _roots(cluster, parts[0])
     if parts == ["api", "v1"]:
         return _resource_list(cluster, "", "v1")
     if len(parts) == 3 and parts[0] == "apis":
@@ -71,9 +70,7 @@ def _groups(cluster: Cluster) -> list[Obj]:
     return groups
 
 
-def _roots(cluster: Cluster, root: str, accept: str) -> Answer:
-    if _AGGREGATED in accept:
-        return _aggregated(cluster, root, "v2" if "v=v2;" in accept + ";" or "v=v2," in accept else "v2beta1")
+def _roots(cluster: Cluster, root: str) -> Answer:
     if root == "api":
         addresses = [{"clientCIDR": "0.0.0.0/0", "serverAddress": "127.0.0.1"}]
         return _json({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": addresses})
@@ -122,59 +119,6 @@ def _subresource(resource: Resource, name: str) -> Obj:
 
 def _subresource_verbs(name: str) -> tuple[str, ...]:
     return {"token": ("create",), "finalize": ("update",), "proxy": ("get",)}.get(name, _STATUS_VERBS)
-
-
-def _aggregated(cluster: Cluster, root: str, version: str) -> Answer:
-    groups: dict[str, dict[str, list[Obj]]] = {}
-    for resource in cluster.resources():
-        if (resource.group == "") == (root == "api"):
-            groups.setdefault(resource.group, {}).setdefault(resource.version, []).append(_discovered(resource))
-    items = [
-        {
-            "metadata": {"name": name, "creationTimestamp": None} if name else {"creationTimestamp": None},
-            "versions": [
-                {"version": key, "resources": found, "freshness": "Current"} for key, found in versions.items()
-            ],
-        }
-        for name, versions in groups.items()
-    ]
-    body = {
-        "kind": "APIGroupDiscoveryList",
-        "apiVersion": f"apidiscovery.k8s.io/{version}",
-        "metadata": {},
-        "items": items,
-    }
-    media = f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
-    return Answer(200, msgspec.json.encode(body), media)
-
-
-def _discovered(resource: Resource) -> Obj:
-    def kind(name: str, group: str = resource.group, version: str = resource.version) -> Obj:
-        return {"group": group, "version": version, "kind": name}
-
-    entry: Obj = {
-        "resource": resource.plural,
-        "responseKind": kind(resource.kind),
-        "scope": "Namespaced" if resource.namespaced else "Cluster",
-        "singularResource": resource.singular,
-        "verbs": _verbs(resource),
-    }
-    if resource.short_names:
-        entry["shortNames"] = list(resource.short_names)
-    if resource.categories:
-        entry["categories"] = list(resource.categories)
-    if resource.subresources:
-        entry["subresources"] = [
-            {
-                "subresource": name,
-                "responseKind": kind("TokenRequest", "authentication.k8s.io", "v1")
-                if name == "token"
-                else kind(resource.kind),
-                "verbs": list(_subresource_verbs(name)),
-            }
-            for name in resource.subresources
-        ]
-    return entry
 
 
 def _openapi(cluster: Cluster, parts: list[str]) -> Answer:

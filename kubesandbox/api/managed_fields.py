@@ -20,24 +20,12 @@ from .errors import ApiError
 Obj = dict[str, Any]
 Key = tuple[str, str, str, str]
 
+_OF_SERVER = "name namespace creationTimestamp selfLink uid clusterName generation managedFields resourceVersion"
 UNTRACKED: FieldSet = {
     ("f:apiVersion",),
     ("f:kind",),
     ("f:metadata",),
-    *(
-        ("f:metadata", "f:" + name)
-        for name in (
-            "name",
-            "namespace",
-            "creationTimestamp",
-            "selfLink",
-            "uid",
-            "clusterName",
-            "generation",
-            "managedFields",
-            "resourceVersion",
-        )
-    ),
+    *(("f:metadata", f"f:{name}") for name in _OF_SERVER.split()),
 }
 BEFORE_FIRST_APPLY = "before-first-apply"
 
@@ -122,16 +110,11 @@ def _stripped(obj: Obj) -> Obj:
 
 
 def _with_entries(obj: Obj, entries: dict[Key, Entry]) -> Obj:
-    ordered = sorted(
-        entries.values(),
-        key=lambda entry: (
-            entry.manager.operation,
-            entry.time,
-            entry.manager.name,
-            entry.manager.api_version,
-            entry.manager.subresource,
-        ),
-    )
+    def order(entry: Entry) -> tuple[str, ...]:
+        by = entry.manager
+        return (by.operation, entry.time, by.name, by.api_version, by.subresource)
+
+    ordered = sorted(entries.values(), key=order)
     meta = {key: value for key, value in (obj.get("metadata") or {}).items() if key != "managedFields"}
     if ordered:
         meta["managedFields"] = [entry.as_dict() for entry in ordered]

@@ -129,16 +129,7 @@ def _open_to_all(user: User, what: Attributes) -> bool:
         if what.path in PUBLIC_PATHS or what.path.startswith(("/healthz/", "/livez/", "/readyz/")):
             return what.verb == "get"
         return user.authenticated and what.verb == "get" and what.path.startswith(DISCOVERY_PATHS)
-    return (
-        user.authenticated
-        and what.verb == "create"
-        and what.resource
-        in (
-            "selfsubjectaccessreviews",
-            "selfsubjectreviews",
-            "selfsubjectrulesreviews",
-        )
-    )
+    return user.authenticated and what.verb == "create" and what.resource.startswith("selfsubject")
 
 
 def _is_subject(subject: Obj, user: User, namespace: str) -> bool:

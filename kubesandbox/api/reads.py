@@ -20,33 +20,14 @@ from .store import Change, Stored, key_of
 Obj = dict[str, Any]
 OBJECTS, METADATA, TABLE = "objects", "metadata", "table"
 _SELECTABLE = {
-    "Event": (
-        "involvedObject.kind",
-        "involvedObject.namespace",
-        "involvedObject.name",
-        "involvedObject.uid",
-        "reason",
-        "type",
-        "source",
-        "involvedObject.apiVersion",
-        "involvedObject.fieldPath",
-        "involvedObject.resourceVersion",
-        "reportingComponent",
-    ),
-    "Secret": ("type",),
-    "Namespace": ("status.phase",),
-    "Pod": (
-        "spec.nodeName",
-        "spec.restartPolicy",
-        "spec.schedulerName",
-        "spec.serviceAccountName",
-        "status.phase",
-        "status.podIP",
-        "status.nominatedNodeName",
-        "spec.hostNetwork",
-    ),
-    "Job": ("status.successful",),
+    "Event": "reason type source reportingComponent",
+    "Secret": "type",
+    "Namespace": "status.phase",
+    "Pod": "spec.nodeName spec.restartPolicy spec.schedulerName spec.serviceAccountName spec.hostNetwork "
+    "status.phase status.podIP status.nominatedNodeName",
+    "Job": "status.successful",
 }
+_OF_INVOLVED = "kind namespace name uid apiVersion fieldPath resourceVersion"
 
 
 def form_of(accept: str) -> str:
@@ -88,17 +69,13 @@ class Filter:
 def filter_of(call: Call) -> Filter:
     """The selectors of a request."""
     resource = call.resource
-    known = {
-        "metadata.name",
-        "metadata.namespace",
-        *_SELECTABLE.get(resource.kind, ()),
-        *(resource.schema.selectable if resource.schema else ()),
-    }
-    text = call.query.get("fieldSelector", "")
-    return Filter(
-        label_matcher(call.query.get("labelSelector", "")),
-        field_matcher(text, known.__contains__),
-    )
+    known = {"metadata.name", "metadata.namespace", *_SELECTABLE.get(resource.kind, "").split()}
+    if resource.kind == "Event":
+        known.update(f"involvedObject.{name}" for name in _OF_INVOLVED.split())
+    if resource.schema:
+        known |= resource.schema.selectable
+    fields = field_matcher(call.query.get("fieldSelector", ""), known.__contains__)
+    return Filter(label_matcher(call.query.get("labelSelector", "")), fields)
 
 
 def get(cluster: Cluster, call: Call) -> Answer:

@@ -148,10 +148,6 @@ class Store:
         end = bisect_left(shelf.keys, namespace + "0")
         return [shelf.objects[key] for key in shelf.keys[start:end]]
 
-    def drop(self, resource: Resource) -> None:
-        """Forget a resource that is empty and no longer served."""
-        self._shelves.pop(resource.key, None)
-
     def keep_snapshot(self, resource: Resource, namespace: str, version: int, items: list[Stored]) -> None:
         """Remember a list for the pages that follow."""
         self._snapshots[(resource.key, namespace, version)] = items

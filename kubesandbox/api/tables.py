@@ -52,13 +52,6 @@ def _field(path: str, default: Any = "") -> Cell:
     return lambda obj: _at(obj, path, default)
 
 
-def _age_of(path: str) -> Cell:
-    return lambda obj: age(_at(obj, path, None))
-
-
-_AGE = ("Age", "string", _age_of("metadata.creationTimestamp"))
-
-
 def _job_status(obj: Obj) -> str:
     for condition in _at(obj, "status.conditions", []):
         if condition.get("status") == "True" and condition.get("type") in ("Complete", "Failed", "Suspended"):
@@ -75,89 +68,74 @@ def _pod_ready(obj: Obj) -> str:
     return f"{ready}/{len(_at(obj, 'spec.containers', []))}"
 
 
-def _created(obj: Obj) -> str:
-    return str(_at(obj, "metadata.creationTimestamp"))
-
-
 def _completions(obj: Obj) -> str:
     return f"{_at(obj, 'status.succeeded', 0)}/{_at(obj, 'spec.completions', 1)}"
 
 
-def _used(obj: Obj, limits: bool) -> str:
-    used = _at(obj, "status.used", {})
-    hard = sorted(_at(obj, "status.hard", {}).items())
-    return ", ".join(
-        f"{name}: {used.get(name, 0)}/{most}" for name, most in hard if name.startswith("limits.") is limits
-    )
+def _used(limits: bool) -> Cell:
+    def cell(obj: Obj) -> str:
+        used, hard = _at(obj, "status.used", {}), sorted(_at(obj, "status.hard", {}).items())
+        shown = [(name, most) for name, most in hard if name.startswith("limits.") is limits]
+        return ", ".join(f"{name}: {used.get(name, 0)}/{most}" for name, most in shown)
+
+    return cell
 
 
-_COLUMNS: dict[str, list[tuple[str, str, Cell]]] = {
-    "ConfigMap": [("Data", "string", _count("data", "binaryData")), _AGE],
-    "Secret": [("Type", "string", _field("type")), ("Data", "string", _count("data")), _AGE],
-    "Namespace": [("Status", "string", _field("status.phase")), _AGE],
-    "Role": [("Created At", "date", _created)],
-    "ClusterRole": [("Created At", "date", _created)],
-    "RoleBinding": [("Role", "string", _role_of), _AGE],
-    "ClusterRoleBinding": [("Role", "string", _role_of), _AGE],
-    "CustomResourceDefinition": [("Created At", "date", _created)],
-    "CronJob": [
-        ("Schedule", "string", _field("spec.schedule")),
-        ("Timezone", "string", _field("spec.timeZone", "<none>")),
-        ("Suspend", "string", lambda obj: str(_at(obj, "spec.suspend", False))),
-        ("Active", "integer", lambda obj: len(_at(obj, "status.active", []))),
-        (
-            "Last Schedule",
-            "string",
-            lambda obj: age(obj["status"]["lastScheduleTime"]) if _at(obj, "status.lastScheduleTime") else "<none>",
-        ),
-        _AGE,
-    ],
-    "Job": [
-        ("Status", "string", _job_status),
-        ("Completions", "string", _completions),
-        (
-            "Duration",
-            "string",
-            lambda obj: age(_at(obj, "status.startTime", None)) if _at(obj, "status.startTime") else "",
-        ),
-        _AGE,
-    ],
-    "Pod": [
-        ("Ready", "string", _pod_ready),
-        ("Status", "string", _field("status.phase")),
-        ("Restarts", "string", lambda obj: "0"),
-        _AGE,
-    ],
-    "LimitRange": [("Created At", "date", _created)],
-    "ResourceQuota": [
-        ("Request", "string", lambda obj: _used(obj, limits=False)),
-        ("Limit", "string", lambda obj: _used(obj, limits=True)),
-        _AGE,
-    ],
-    "NetworkPolicy": [
-        (
-            "Pod-Selector",
-            "string",
-            lambda obj: (
-                ",".join(f"{key}={value}" for key, value in _at(obj, "spec.podSelector.matchLabels", {}).items())
-                or "<none>"
-            ),
-        ),
-        _AGE,
-    ],
+def _selected(obj: Obj) -> str:
+    labels = _at(obj, "spec.podSelector.matchLabels", {})
+    return ",".join(f"{key}={value}" for key, value in labels.items()) or "<none>"
+
+
+def _last_seen(obj: Obj) -> str:
+    return age(_at(obj, "lastTimestamp") or _at(obj, "eventTime") or _at(obj, "metadata.creationTimestamp"))
+
+
+def _age_or(path: str, default: str) -> Cell:
+    return lambda obj: age(_at(obj, path)) if _at(obj, path) else default
+
+
+_NAME: dict[str, Cell] = {"Name": _field("metadata.name")}
+_AGE: dict[str, Cell] = {"Age": lambda obj: age(_at(obj, "metadata.creationTimestamp", None))}
+_CREATED: dict[str, Cell] = {**_NAME, "Created At": _field("metadata.creationTimestamp")}
+_ROLE: dict[str, Cell] = {**_NAME, "Role": _role_of, **_AGE}
+_COLUMNS: dict[str, dict[str, Cell]] = {
+    "ConfigMap": {**_NAME, "Data": _count("data", "binaryData"), **_AGE},
+    "Secret": {**_NAME, "Type": _field("type"), "Data": _count("data"), **_AGE},
+    "Namespace": {**_NAME, "Status": _field("status.phase"), **_AGE},
+    "Role": _CREATED,
+    "ClusterRole": _CREATED,
+    "RoleBinding": _ROLE,
+    "ClusterRoleBinding": _ROLE,
+    "CustomResourceDefinition": _CREATED,
+    "CronJob": {
+        **_NAME,
+        "Schedule": _field("spec.schedule"),
+        "Timezone": _field("spec.timeZone", "<none>"),
+        "Suspend": lambda obj: str(_at(obj, "spec.suspend", False)),
+        "Active": lambda obj: len(_at(obj, "status.active", [])),
+        "Last Schedule": _age_or("status.lastScheduleTime", "<none>"),
+        **_AGE,
+    },
+    "Job": {
+        **_NAME,
+        "Status": _job_status,
+        "Completions": _completions,
+        "Duration": _age_or("status.startTime", ""),
+        **_AGE,
+    },
+    "Pod": {**_NAME, "Ready": _pod_ready, "Status": _field("status.phase"), "Restarts": lambda obj: "0", **_AGE},
+    "LimitRange": _CREATED,
+    "ResourceQuota": {**_NAME, "Request": _used(limits=False), "Limit": _used(limits=True), **_AGE},
+    "NetworkPolicy": {**_NAME, "Pod-Selector": _selected, **_AGE},
+    "Event": {
+        "Last Seen": _last_seen,
+        "Type": _field("type"),
+        "Reason": _field("reason"),
+        "Object": lambda obj: f"{_at(obj, 'involvedObject.kind').lower()}/{_at(obj, 'involvedObject.name')}",
+        "Message": lambda obj: str(_at(obj, "message")).strip(),
+        **_NAME,
+    },
 }
-_EVENT: list[tuple[str, str, Cell]] = [
-    (
-        "Last Seen",
-        "string",
-        lambda obj: age(_at(obj, "lastTimestamp") or _at(obj, "eventTime") or _at(obj, "metadata.creationTimestamp")),
-    ),
-    ("Type", "string", _field("type")),
-    ("Reason", "string", _field("reason")),
-    ("Object", "string", lambda obj: f"{_at(obj, 'involvedObject.kind').lower()}/{_at(obj, 'involvedObject.name')}"),
-    ("Message", "string", lambda obj: str(_at(obj, "message")).strip()),
-    ("Name", "string", _field("metadata.name")),
-]
 
 
 def _definition(name: str, kind: str, fmt: str = "", description: str = "", priority: int = 0) -> Obj:
@@ -165,39 +143,22 @@ def _definition(name: str, kind: str, fmt: str = "", description: str = "", prio
 
 
 _COLUMN = "Custom resource definition column (in JSONPath format)"
-_NAME = (
-    "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a "
-    "client to request the generation of an appropriate name automatically. Name is primarily intended for creation "
-    "idempotence and configuration definition. Cannot be updated. More info: "
-    "https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names"
-)
+_CUSTOM_AGE = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
 
 
 def _columns(resource: Resource) -> tuple[list[Obj], list[Cell]]:
-    if resource.kind == "Event" and not resource.schema:
-        return [_definition(name, kind) for name, kind, _ in _EVENT], [cell for _, _, cell in _EVENT]
-    definitions = [_definition("Name", "string", "name", _NAME)]
-    cells: list[Cell] = [_field("metadata.name")]
-    if resource.schema:
-        columns = resource.schema.columns or [
-            {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
-        ]
-        for column in columns:
-            kind = column["type"]
-            definitions.append(
-                _definition(
-                    column["name"],
-                    kind,
-                    column.get("format", ""),
-                    column.get("description") or f"{_COLUMN}: {column['jsonPath']}",
-                    column.get("priority", 0),
-                )
-            )
-            cells.append(_custom_cell(column["jsonPath"], kind))
-    else:
-        for name, kind, cell in _COLUMNS.get(resource.kind, [_AGE]):
-            definitions.append(_definition(name, kind))
-            cells.append(cell)
+    if not resource.schema:
+        columns = _COLUMNS.get(resource.kind, {**_NAME, **_AGE})
+        definitions = [_definition(name, "string", "name" if name == "Name" else "") for name in columns]
+        return definitions, list(columns.values())
+    definitions, cells = [_definition("Name", "string", "name")], [*_NAME.values()]
+    for column in resource.schema.columns or [_CUSTOM_AGE]:
+        kind, path = column["type"], column["jsonPath"]
+        description = column.get("description") or f"{_COLUMN}: {path}"
+        definitions.append(
+            _definition(column["name"], kind, column.get("format", ""), description, column.get("priority", 0))
+        )
+        cells.append(_custom_cell(path, kind))
     return definitions, cells
 
 

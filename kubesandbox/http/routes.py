@@ -131,7 +131,7 @@ def _plain(cluster: Cluster, user: User, method: str, path: str, headers: Mappin
         raise ApiError(403, "Forbidden", f"forbidden: {what.denial(user)}", {})
     if method not in ("GET", "HEAD"):
         raise method_not_allowed()
-    return discovery.answer(cluster, path, headers.get("accept", ""))
+    return discovery.answer(cluster, path)
 
 
 def _answer(cluster: Cluster, call: Call) -> Answer:

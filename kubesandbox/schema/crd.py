@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import jsonschema
@@ -20,25 +20,6 @@ from .shapes import METADATA
 
 Obj = dict[str, Any]
 _ROOT = ("apiVersion", "kind", "metadata")
-_KEPT = (
-    "type",
-    "enum",
-    "pattern",
-    "minLength",
-    "maxLength",
-    "minimum",
-    "maximum",
-    "exclusiveMinimum",
-    "exclusiveMaximum",
-    "multipleOf",
-    "minItems",
-    "maxItems",
-    "uniqueItems",
-    "minProperties",
-    "maxProperties",
-    "required",
-    "format",
-)
 _LISTS = ("allOf", "anyOf", "oneOf")
 _BLOCKING = (
     "FieldValueNotSupported",
@@ -78,7 +59,8 @@ def to_shape(raw: Obj) -> Shape:
 
 
 def _json_schema(raw: Obj) -> Obj:
-    out: Obj = {key: raw[key] for key in _KEPT if key in raw}
+    inner_schemas = ("properties", "additionalProperties", "items", "not", *_LISTS)
+    out: Obj = {key: raw[key] for key in raw if key not in inner_schemas and not key.startswith("x-kubernetes-")}
     if raw.get("x-kubernetes-int-or-string"):
         out.pop("type", None)
         out["type"] = ["integer", "string"]
@@ -220,15 +202,8 @@ def _path_of(parts: Any) -> str:
     return text
 
 
-_TYPE_NAMES = {
-    str: "string",
-    bool: "boolean",
-    int: "integer",
-    float: "number",
-    dict: "object",
-    list: "array",
-    type(None): "null",
-}
+_TYPE_NAMES: dict[type, str] = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array"}
+_TYPE_NAMES[type(None)] = "null"
 
 
 def _translate(error: Any) -> Iterator[Cause]:
@@ -246,7 +221,7 @@ def _translate(error: Any) -> Iterator[Cause]:
         how = "greater" if error.validator == "minimum" else "less"
         yield invalid_value(path, value, f"{path} in body should be {how} than {limit}")
     elif error.validator in _SIZES:
-        yield _SIZES[error.validator](path, value, limit)
+        yield _shown_size(error, path)
     elif error.validator == "format":
         inner = path.removeprefix("status.")
         yield wrong_type(path, value, f"{inner} in body must be of type {limit}: {quoted(value)}")
@@ -268,26 +243,27 @@ def _matches(error: Any, part: Obj) -> bool:
     return bool(_Validator(part).is_valid(error.instance))
 
 
-_SIZES: dict[str, Callable[[str, Any, Any], Cause]] = {
-    "pattern": lambda path, value, limit: invalid_value(path, value, f"{path} in body should match '{limit}'"),
-    "minLength": lambda path, value, limit: invalid_value(
-        path, value, f"{path} in body should be at least {limit} chars long"
-    ),
-    "maxLength": lambda path, _, limit: too_long(path, limit),
-    "minItems": lambda path, value, limit: invalid_value(
-        path, len(value), f"{path} in body should have at least {limit} items"
-    ),
-    "maxItems": lambda path, value, limit: too_many(path, len(value), limit),
-    "minProperties": lambda path, value, limit: invalid_value(
-        path, len(value), f"{path} in body should have at least {limit} properties"
-    ),
-    "maxProperties": lambda path, value, limit: too_many(path, len(value), limit),
-    "minimum": lambda path, value, limit: invalid_value(
-        path, value, f"{path} in body should be greater than or equal to {limit}"
-    ),
-    "maximum": lambda path, value, limit: invalid_value(
-        path, value, f"{path} in body should be less than or equal to {limit}"
-    ),
+def _shown_size(error: Any, path: str) -> Cause:
+    """The cause of a limit that a value breaks."""
+    value, limit, name = error.instance, error.validator_value, error.validator
+    if name == "maxLength":
+        return too_long(path, limit)
+    if name in ("maxItems", "maxProperties"):
+        return too_many(path, len(value), limit)
+    shown = len(value) if name in ("minItems", "minProperties") else value
+    return invalid_value(path, shown, f"{path} in body should {_SIZES[name].format(limit)}")
+
+
+_SIZES = {
+    "pattern": "match '{}'",
+    "minLength": "be at least {} chars long",
+    "minItems": "have at least {} items",
+    "minProperties": "have at least {} properties",
+    "minimum": "be greater than or equal to {}",
+    "maximum": "be less than or equal to {}",
+    "maxLength": "",
+    "maxItems": "",
+    "maxProperties": "",
 }
 
 

@@ -32,17 +32,6 @@ KINDS: dict[str, Kind] = {
     **NETWORKING,
     **RBAC,
     "EndpointSlice": Kind(("addressType", "endpoints", "ports")),
-    "StorageClass": Kind(
-        (
-            "provisioner",
-            "parameters",
-            "reclaimPolicy",
-            "mountOptions",
-            "allowVolumeExpansion",
-            "volumeBindingMode",
-            "allowedTopologies",
-        )
-    ),
     "ValidatingAdmissionPolicy": Kind(),
     "ValidatingAdmissionPolicyBinding": Kind(("spec",)),
 }

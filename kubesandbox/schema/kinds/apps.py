@@ -54,17 +54,15 @@ def _decode_workload(obj: Obj, defaults: Obj) -> Obj:
     return {**obj, "spec": {**spec, "template": {**template, "spec": pod}}, "status": obj.get("status") or {}}
 
 
+_MUTABLE = (
+    "replicas ordinals template updateStrategy revisionHistoryLimit persistentVolumeClaimRetentionPolicy "
+    "minReadySeconds"
+)
+
+
 def _stateful_set_change_causes(obj: Obj, before: Obj) -> list[Cause]:
     new, old = obj["spec"], before["spec"]
-    mutable = (
-        "replicas",
-        "ordinals",
-        "template",
-        "updateStrategy",
-        "revisionHistoryLimit",
-        "persistentVolumeClaimRetentionPolicy",
-        "minReadySeconds",
-    )
+    mutable = _MUTABLE.split()
     if {**new, **dict.fromkeys(mutable)} == {**old, **dict.fromkeys(mutable)}:
         return []
     names = ", ".join(f"'{name}'" for name in mutable[:-1])
