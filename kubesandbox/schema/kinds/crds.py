@@ -40,18 +40,6 @@ def _crd_causes(obj: Obj) -> list[Cause]:
     return causes
 
 
-def _crd_change_causes(obj: Obj, before: Obj) -> list[Cause]:
-    new, old = obj["spec"], before["spec"]
-    causes = []
-    for field in ("group", "scope"):
-        if new.get(field) != old.get(field):
-            causes.append(invalid_value(f"spec.{field}", new.get(field), "field is immutable"))
-    for field in ("plural", "kind"):
-        if new["names"].get(field) != old["names"].get(field):
-            causes.append(invalid_value(f"spec.names.{field}", new["names"].get(field), "field is immutable"))
-    return causes
-
-
 def _prepare_crd(obj: Obj, now: str) -> Obj:
     return {**obj, "status": _crd_status(obj, now)}
 
@@ -93,7 +81,6 @@ KINDS = {
     "CustomResourceDefinition": Kind(
         decode=_decode_crd,
         causes=_crd_causes,
-        change_causes=_crd_change_causes,
         prepare=_prepare_crd,
         prepare_update=_prepare_crd_update,
     ),
