@@ -10,27 +10,21 @@ from typing import Any
 from .. import go_types
 from ..causes import Cause
 from ..resources import Resource
-from .apps import KINDS as APPS
-from .batch import KINDS as BATCH
 from .config import KINDS as CONFIG
+from .config import decode_strings
+from .copied import KINDS as COPIED
 from .core import KINDS as CORE
 from .crds import KINDS as CRDS
-from .decoding import decode_strings
 from .kind import Kind, status_apart
-from .limits import KINDS as LIMITS
-from .networking import KINDS as NETWORKING
-from .rbac import KINDS as RBAC
+from .workloads import KINDS as WORKLOADS
 
 Obj = dict[str, Any]
 KINDS: dict[str, Kind] = {
     **CONFIG,
     **CORE,
-    **APPS,
-    **BATCH,
+    **WORKLOADS,
     **CRDS,
-    **LIMITS,
-    **NETWORKING,
-    **RBAC,
+    **COPIED,
     "EndpointSlice": Kind(("addressType", "endpoints", "ports")),
     "ValidatingAdmissionPolicy": Kind(),
     "ValidatingAdmissionPolicyBinding": Kind(("spec",)),
