@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -12,12 +13,17 @@ from ..schema import kinds
 from ..schema.causes import invalid_value
 from ..schema.go_types import UndecodableError
 from ..schema.resources import Resource
-from . import deep_json, protobuf
+from . import protobuf
 from .cluster import Call
 from .errors import ApiError, bad_request, invalid, unsupported_media_type
 
 Obj = dict[str, Any]
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+MAX_DEPTH = 10_000
+# Of a fieldsV1 that is decoded: the sandbox recurses into it.
+DECODED_DEPTH = 100
+_TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
+_FIELDS = re.compile(rb'"fieldsV1"\s*:\s*')
 
 
 def load_yaml(body: bytes) -> Any:
@@ -32,7 +38,7 @@ def parse(call: Call) -> Any:
         if "yaml" in kind:
             return load_yaml(call.body)
         if "json" in kind or kind == "":
-            return deep_json.decode(call.body)
+            return decode_json(call.body)
     except (msgspec.DecodeError, yaml.YAMLError, UnicodeDecodeError) as error:
         shown = call.body[:200].decode(errors="replace") if call.resource.kind != "Secret" else "..."
         why = "unexpected end of JSON input" if "truncated" in str(error) else str(error)
@@ -123,3 +129,59 @@ def _known(resource: Resource, raw: Obj) -> tuple[Obj, list[str]]:
 
 def _cannot_handle(resource: Resource, why: str) -> ApiError:
     return bad_request(f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: {why}')
+
+
+def decode_json(text: bytes) -> Any:
+    """Decode JSON; a deep fieldsV1 becomes msgspec.Raw.
+
+    Raises:
+        msgspec.DecodeError: it is not valid JSON, or too deep.
+    """
+    if text.count(b"{") + text.count(b"[") <= DECODED_DEPTH:
+        return msgspec.json.decode(text)
+    shallow, deep = _set_aside(text)
+    try:
+        decoded = msgspec.json.decode(shallow)
+    except RecursionError:
+        raise msgspec.DecodeError("exceeded max depth") from None
+    if deep:
+        _put_back(decoded, deep)
+    return decoded
+
+
+def _set_aside(text: bytes) -> tuple[bytes, list[bytes]]:
+    """Return the text with the number of each deep fieldsV1 in its place, and these."""
+    parts: list[bytes] = []
+    deep: list[bytes] = []
+    start = 0
+    for field in _FIELDS.finditer(text):
+        if field.start() < start:
+            continue
+        end, depth = _extent(text, field.end())
+        if depth > MAX_DEPTH - 5:  # the levels around it
+            raise msgspec.DecodeError("exceeded max depth")
+        if depth > DECODED_DEPTH:
+            parts += [text[start : field.end()], str(len(deep)).encode()]
+            deep.append(text[field.end() : end])
+            start = end
+    return b"".join([*parts, text[start:]]), deep
+
+
+def _extent(text: bytes, start: int) -> tuple[int, int]:
+    """Return where the value ends that begins here, and how deep it is."""
+    depth = deepest = 0
+    for token in _TOKENS.finditer(text, start):
+        if token[0] in b"{[":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif token[0] in b"}]":
+            depth -= 1
+        if depth <= 0:
+            return token.end(), deepest
+    return len(text), deepest
+
+
+def _put_back(decoded: Any, deep: list[bytes]) -> None:
+    for entry in decoded["metadata"]["managedFields"]:
+        if isinstance(entry.get("fieldsV1"), int):
+            entry["fieldsV1"] = msgspec.Raw(deep[entry["fieldsV1"]])

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
-from ..schema.resources import Resource, qualified
+from ..schema.resources import Resource
 from .bodies import parse
 from .cluster import Answer, Call, Cluster, now, stamp
-from .errors import ApiError, bad_request, details_of, not_found
+from .errors import bad_request, conflict, details_of, not_found
 from .reads import bare, filter_of, page, shown
 from .store import Stored
 
@@ -56,13 +57,7 @@ def _check_preconditions(call: Call, live: Stored, expected: Obj) -> None:
         )
     else:
         return
-    title = f'{qualified(call.resource.kind, call.resource.group)} "{call.name}"'
-    details = {
-        "name": call.name,
-        **({"group": call.resource.group} if call.resource.group else {}),
-        "kind": call.resource.kind,
-    }
-    raise ApiError(409, "Conflict", f"Operation cannot be fulfilled on {title}: {why}", details)
+    raise conflict(replace(call.resource, plural=call.resource.kind), call.name, why)
 
 
 CLEANUP = "customresourcecleanup.apiextensions.k8s.io"

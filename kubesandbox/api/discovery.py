@@ -41,10 +41,6 @@ def answer(cluster: Cluster, path: str) -> Answer:
         return _resource_list(cluster, "", "v1")
     if len(parts) == 3 and parts[0] == "apis":
         return _resource_list(cluster, parts[1], parts[2])
-    if len(parts) == 2 and parts[0] == "apis":
-        for group in _groups(cluster):
-            if group["name"] == parts[1]:
-                return _json({"kind": "APIGroup", "apiVersion": "v1", **group})
     raise PlainNotFoundError
 
 

@@ -132,10 +132,9 @@ def method_not_allowed() -> ApiError:
     return ApiError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {})
 
 
-def unsupported_media_type() -> ApiError:
+def unsupported_media_type(accepted: tuple[str, ...] = MEDIA_TYPES) -> ApiError:
     """415 of a body that is not an object."""
-    listed = ", ".join(MEDIA_TYPES)
-    text = f"the body of the request was in an unknown format - accepted media types include: {listed}"
+    text = f"the body of the request was in an unknown format - accepted media types include: {', '.join(accepted)}"
     return ApiError(415, "UnsupportedMediaType", text)
 
 

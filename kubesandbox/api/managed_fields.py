@@ -15,6 +15,7 @@ import msgspec
 from ..schema import fields
 from ..schema.causes import Cause
 from ..schema.fields import FieldSet, Shape
+from .cluster import stamp
 from .errors import ApiError
 
 Obj = dict[str, Any]
@@ -136,17 +137,13 @@ def updated(live: Obj, new: Obj, shape: Shape, manager: Manager, now: datetime, 
     if taken:
         previous = entries.get(key)
         owned = taken | (previous.owned if previous else set())
-        entries[key] = Entry(manager, _stamp(now), owned)
+        entries[key] = Entry(manager, stamp(now), owned)
     return _with_entries(new, {k: entry for k, entry in entries.items() if entry.owned or entry.deep})
 
 
 def _counted(touched: FieldSet, ignored: Collection[str]) -> FieldSet:
     counted = touched - UNTRACKED
     return {path for path in counted if path[0] not in ignored} if ignored else counted
-
-
-def _stamp(now: datetime) -> str:
-    return now.isoformat().replace("+00:00", "Z")
 
 
 def applied(
@@ -159,11 +156,11 @@ def applied(
         before = fields.compare({"metadata": {}}, live, shape).added - UNTRACKED
         if before:
             first = Manager(BEFORE_FIRST_APPLY, "Update", manager.api_version)
-            entries[first.key()] = Entry(first, _stamp(now), before)
+            entries[first.key()] = Entry(first, stamp(now), before)
     key = manager.key()
     previous = entries.get(key)
     expected = _counted(fields.field_set(config, shape), ignored)
-    entries[key] = Entry(manager, _stamp(now), expected)
+    entries[key] = Entry(manager, stamp(now), expected)
     merged = fields.merge(live, config, shape)
     if previous:
         merged = fields.without(merged, _dropped(previous.owned, entries), shape)

@@ -16,15 +16,11 @@ _TOKEN = re.compile(r"\s*([(),]|[=!<>]+|[^\s=!<>(),]+)")
 _SPECIAL = set("=!<>(),")
 
 
-def _tokens(text: str) -> list[str]:
-    return [match[1] for match in _TOKEN.finditer(text)]
-
-
 class _Parser:
     """One selector on its way to requirements."""
 
     def __init__(self, text: str) -> None:
-        self._left = _tokens(text)
+        self._left = _TOKEN.findall(text)
 
     def _peek(self) -> str:
         return self._left[0] if self._left else ""

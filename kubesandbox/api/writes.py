@@ -18,7 +18,16 @@ from ..schema.validation import metadata_causes, metadata_change_causes
 from . import managed_fields, patch
 from .bodies import decoded, load_yaml, parse, unknown_fields
 from .cluster import Answer, Call, Cluster, now, stamp
-from .errors import ApiError, already_exists, bad_request, conflict, forbidden, invalid, not_found
+from .errors import (
+    ApiError,
+    already_exists,
+    bad_request,
+    conflict,
+    forbidden,
+    invalid,
+    not_found,
+    unsupported_media_type,
+)
 from .managed_fields import Manager
 from .patch import APPLY, JSON_PATCH, MERGE_PATCH, STRATEGIC
 from .rbac import Attributes
@@ -255,9 +264,7 @@ def _patch(kind: str, old: Obj, body: Any, resource: Resource) -> Any:
 def _unknown_patch(call: Call) -> ApiError:
     if not call.resource.schema:
         return ApiError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
-    accepted = ", ".join((JSON_PATCH, MERGE_PATCH, APPLY))
-    text = f"the body of the request was in an unknown format - accepted media types include: {accepted}"
-    return ApiError(415, "UnsupportedMediaType", text)
+    return unsupported_media_type((JSON_PATCH, MERGE_PATCH, APPLY))
 
 
 def _bad_option(cause: Cause) -> ApiError:

@@ -12,7 +12,7 @@ from ..api.errors import ApiError, PlainNotFoundError, forbidden, method_not_all
 from ..api.rbac import Attributes, User
 from ..schema.resources import BUILT_IN, Resource
 from . import identity
-from .impersonation import acting
+from .identity import acting
 from .proxy import proxied
 
 _BUILT_IN_GROUPS = {resource.group for resource in BUILT_IN}

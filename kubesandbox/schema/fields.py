@@ -106,10 +106,8 @@ def _compare(path: Path, old: Any, new: Any, shape: Shape, out: Difference) -> N
         return
     before = None if old is MISSING else children(old, shape)
     after = None if new is MISSING else children(new, shape)
-    if before is None and after is None:
-        _mark(path, old, new, out)
-        return
-    if old is not MISSING and new is not MISSING and (before is None or after is None):
+    is_in_both = old is not MISSING and new is not MISSING
+    if before is after is None or (is_in_both and (before is None or after is None)):
         _mark(path, old, new, out)
         return
     before, after = before or {}, after or {}
@@ -121,7 +119,7 @@ def _compare(path: Path, old: Any, new: Any, shape: Shape, out: Difference) -> N
                 _mark((*path, element), old_part, new_part, out)
         else:
             _compare((*path, element), old_part, new_part, new_shape or old_shape or ANY, out)
-    if path and (old is MISSING or new is MISSING):
+    if path and not is_in_both:
         _mark(path, old, new, out)
 
 
