@@ -935,9 +935,9 @@ def test_all_problems_of_mirrors_in_files_are_reported_at_once(api: Api, audit: 
     file = tmp_path / "mirrors.yaml"
     bad = registry_mirror("bad", "https://Registry.example.com/path", ttl="soon", allowUnauthenticatedReaders=True)
     bad["metadata"]["namespace"] = "shop"
-    effect = [{"effect": "NoSchedule"}]
+    effects = ([{"effect": "NoSchedule"}], [{"effect": "NoSchedule"}])  # one list would be a YAML alias
     keyless = registry_mirror(
-        "keyless", allowUnauthenticatedReaders=True, tolerations=effect, registryTolerations=effect
+        "keyless", allowUnauthenticatedReaders=True, tolerations=effects[0], registryTolerations=effects[1]
     )
     file.write_text(yaml.safe_dump_all([bad, keyless]))
 
