@@ -88,6 +88,10 @@ class Authorizer:
                 self._answers[key] = any(_covers(rule, what) for rule in self._rules(user, what.namespace))
             return self._answers[key]
 
+    def has_right(self, user: User, namespace: str, what: Attributes) -> bool:
+        """Whether a role gives the user a right in the namespace, or everywhere if that is empty."""
+        return any(_covers(rule, what) for rule in self._rules(user, namespace))
+
     def rules(self, user: User, namespace: str) -> tuple[list[Obj], list[Obj]]:
         """The rules of a user in a namespace about resources, and those about paths."""
         found = list(self._rules(user, namespace))

@@ -28,6 +28,7 @@ from .errors import (
     not_found,
     unsupported_media_type,
 )
+from .grants import check_grant
 from .managed_fields import Manager
 from .patch import APPLY, JSON_PATCH, MERGE_PATCH, STRATEGIC
 from .rbac import Attributes
@@ -67,6 +68,7 @@ def insert(cluster: Cluster, call: Call, obj: Obj) -> Stored:
     """Store a new object, after everything that may speak against it."""
     resource = call.resource
     _admit(cluster, call, obj["metadata"].get("name", ""))
+    check_grant(cluster, call, obj)
     moment = stamp(now())
     meta = {key: value for key, value in obj["metadata"].items() if key not in _FIXED}
     meta["uid"], meta["creationTimestamp"] = str(uuid.uuid4()), moment
@@ -197,6 +199,7 @@ def change(cluster: Cluster, call: Call, live: Stored, obj: Obj, manage: bool = 
     obj = kinds.prepare_update(resource, obj, old, call.subresource)
     if manage:
         obj = _owned(call, old, obj)
+    check_grant(cluster, call, obj, old)
     moved = metadata_change_causes(obj["metadata"], old["metadata"])
     if moved:
         raise invalid(resource, call.name, moved if resource.schema else moved * 2)
