@@ -51,25 +51,15 @@ def connect(
         ConfigurationError: no cluster is configured, or its configuration is not valid.
     """
     home = Path(environ.get("HOME") or "/") / ".kube" / "config"
-    named = kubeconfig or environ.get("KUBECONFIG")
-    if named or context or home.is_file():
-        return _from_kubeconfig(named or str(home), context, as_user, as_groups, environ)
+    files = [kubeconfig] if kubeconfig else environ.get("KUBECONFIG", "").split(os.pathsep)
+    if any(files) or context or home.is_file():
+        from jobs.kit.api.kubeconfig import choose
+
+        chosen = choose([*filter(None, files)] or [str(home)], context, as_user, as_groups, environ)
+        return Connection(chosen.endpoint, chosen.namespace, chosen.context, as_user=chosen.as_user)
     if environ.get("KUBERNETES_SERVICE_HOST"):
         return _from_pod(environ, service_account, Impersonation(as_user or "", as_groups))
     raise ConfigurationError("no cluster: not in a pod, and no kubeconfig found; use --kubeconfig or set KUBECONFIG")
-
-
-def _from_kubeconfig(
-    paths: str, name: str | None, as_user: str | None, as_groups: Sequence[str], environ: Mapping[str, str]
-) -> Connection:
-    from jobs.kit.api.kubeconfig.choose import choose
-    from jobs.kit.api.kubeconfig.server import find_endpoint
-
-    chosen = choose(paths, name)
-    user = chosen.user
-    acting = Impersonation(as_user or user.as_user, as_groups or user.as_groups, user.as_uid, user.as_user_extra)
-    endpoint = find_endpoint(chosen, acting, environ)
-    return Connection(endpoint, chosen.context.namespace or "default", chosen.name, as_user=acting.user)
 
 
 def _from_pod(environ: Mapping[str, str], service_account: Path, acting: Impersonation) -> Connection:

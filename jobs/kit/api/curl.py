@@ -65,7 +65,8 @@ class Transfers:
         """
         certificate = self._endpoint.certificate()
         handle = self._idle.pop() if self._idle else pycurl.Curl()
-        handle.setopt(pycurl.HTTPHEADER, [header.encode() for header in headers])
+        host = [f"Host: {self._endpoint.host}"] if self._endpoint.host else []
+        handle.setopt(pycurl.HTTPHEADER, [header.encode() for header in (*headers, *host)])
         handle.setopt(pycurl.WRITEFUNCTION, receive)
         if on_header:
             handle.setopt(pycurl.HEADERFUNCTION, on_header)

@@ -33,7 +33,8 @@ class Endpoint:
     """An API server and how to connect to it.
 
     `authorization` returns the value of the header, `certificate` the client certificate; both are called for each
-    request. `compression`: whether the server may compress answers.
+    request. `host` is the header Host, if that is not of `server`. `compression`: whether the server may compress
+    answers.
     """
 
     server: str
@@ -43,6 +44,7 @@ class Endpoint:
     verify: bool = True
     certificate: Callable[[], Certificate | None] = lambda: None
     connect_to: str | None = None
+    host: str = ""
     proxy: str | None = None
     no_proxy: str | None = None
     impersonation: Sequence[str] = ()  # lines of headers

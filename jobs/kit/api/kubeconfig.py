@@ -1,0 +1,537 @@
+"""Find the server and the credentials of a kubeconfig, which the kubernetes package reads.
+
+That package ignores impersonation, prefers the last current-context, writes keys into files, and sends requests without
+credentials if those fail. This module does these parts itself. In a pod, nothing imports it.
+"""
+
+from __future__ import annotations
+
+import base64
+import copy
+import io
+import ipaddress
+import logging
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+from urllib.parse import urlsplit, urlunsplit
+
+import certifi
+import msgspec
+import yaml
+from msgspec import Meta, Struct
+
+from jobs.kit.api.endpoint import Certificate, Endpoint, Impersonation, bearer, cached
+from jobs.kit.values.errors import ConfigurationError
+from jobs.kit.values.names import is_label
+from jobs.kit.values.text import visible
+
+try:
+    from kubernetes.config.config_exception import ConfigException
+    from kubernetes.config.exec_provider import ExecProvider
+    from kubernetes.config.kube_config import ConfigNode, FileOrData, KubeConfigLoader, KubeConfigMerger
+except ImportError as error:
+    raise ConfigurationError(
+        f"a kubeconfig needs the Python package kubernetes, which cannot be imported ({error}): the image does not have"
+        " it; in a pod, use its ServiceAccount; elsewhere, install kube-chores with pip"
+    ) from None
+
+_PROXIES = ("http", "https", "socks5")
+_EXEC = "client.authentication.k8s.io"
+_FRESH_SECONDS = 5.0  # if a credential is expired at once, the plugin still does not run for each request
+_SHOWN_CHARACTERS = 500
+_JWT = re.compile(r"eyJ[\w-]+\.[\w-]+\.[\w-]*")
+# What the package and the YAML parser raise for content that has another shape.
+_SHAPE_ERRORS = (ConfigException, OSError, LookupError, TypeError, ValueError, AttributeError, RecursionError)
+_log = logging.getLogger("chores")
+
+Part = TypeVar("Part", bound=Struct)
+# `authorization` and `certificate` of an Endpoint.
+Credentials = tuple[Callable[[], str], Callable[[], Certificate | None]]
+
+
+class _Cluster(Struct, rename="kebab"):
+    server: str = ""
+    tls_server_name: str = ""
+    insecure_skip_tls_verify: bool = False
+    certificate_authority: str = ""
+    certificate_authority_data: str = ""
+    proxy_url: str = ""
+    disable_compression: bool = False
+
+
+class _Plugin(Struct, rename="camel"):
+    command: str = ""
+    install_hint: str = ""
+    provide_cluster_info: bool = False
+    interactive_mode: str = ""
+
+
+class _User(Struct, rename="kebab"):
+    client_certificate: str = ""
+    client_certificate_data: str = ""
+    client_key: str = ""
+    client_key_data: str = ""
+    token: str = ""
+    token_file: str = msgspec.field(default="", name="tokenFile")
+    as_user: str = msgspec.field(default="", name="as")
+    as_uid: str = ""
+    as_groups: list[str] = []
+    as_user_extra: dict[str, list[str]] = {}
+    username: str = ""
+    password: str = ""
+    auth_provider: dict[str, Any] = {}
+    exec: _Plugin | None = None
+
+
+class _Context(Struct):
+    cluster: str = ""
+    user: str = ""
+    namespace: str = ""
+
+
+class _Credential(Struct, rename="camel"):
+    """The `status` of an ExecCredential."""
+
+    token: str | None = None
+    client_certificate_data: str | None = None
+    client_key_data: str | None = None
+    expiration_timestamp: Annotated[datetime, Meta(tz=True)] | None = None
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The endpoint of a context, its name and namespace, and the user that its requests impersonate."""
+
+    endpoint: Endpoint
+    context: str
+    namespace: str
+    as_user: str
+
+
+@dataclass
+class _Kubeconfig:
+    """A context with its cluster and user. `folders` are those to which their paths are relative, by part."""
+
+    where: str
+    merger: KubeConfigMerger
+    name: str
+    context: _Context
+    cluster: _Cluster = field(default_factory=_Cluster)
+    user: _User = field(default_factory=_User)
+    raw: dict[str, dict[str, Any]] = field(default_factory=dict)
+    folders: dict[str, Path] = field(default_factory=dict)
+
+    def problem(self, *texts: str) -> ConfigurationError:
+        return ConfigurationError(*(f"{self.where}: context {self.name!r}: {text}" for text in texts))
+
+    @property
+    def of_cluster(self) -> str:
+        return f"cluster {self.context.cluster!r}"
+
+    @property
+    def of_user(self) -> str:
+        return f"user {self.context.user!r}"
+
+    def pem(self, part: str, name: str) -> bytes:
+        """Return the content of a file, or of the field with -data; empty without both."""
+        what = f"{self.of_cluster if part == 'cluster' else self.of_user}: {name}"
+        found = FileOrData(self.raw[part], name, file_base_path=str(self.folders.get(part, "")))
+        try:
+            content = base64.standard_b64decode(found.as_data() or "")
+        except OSError as error:
+            raise self.problem(f"{what} cannot be read: {error}") from error
+        except ValueError:
+            raise self.problem(f"{what} is not valid: {name}-data must be base64, and a file text") from None
+        if content and b"-----BEGIN " not in content:
+            raise self.problem(f"{what} is not PEM")
+        return content
+
+
+def choose(
+    paths: Sequence[str],
+    context: str | None,
+    as_user: str | None,
+    as_groups: Sequence[str],
+    environ: Mapping[str, str] = os.environ,
+) -> Chosen:
+    """Return the endpoint of this context, or of the current one, of these files.
+
+    `as_user` and `as_groups`, if set, replace the user and groups that the kubeconfig impersonates. If several files
+    have a cluster, user or context of one name, or a current context, the first file counts.
+
+    Raises:
+        ConfigurationError: a file, or the context's cluster or user, is not valid, or its credentials cannot be read.
+    """
+    config = _choose(paths, context)
+    user = config.user
+    acting = Impersonation(as_user or user.as_user, as_groups or user.as_groups, user.as_uid, user.as_user_extra)
+    endpoint = _endpoint(config, acting.headers(), environ)
+    return Chosen(endpoint, config.name, config.context.namespace or "default", acting.user)
+
+
+def _choose(paths: Sequence[str], context: str | None) -> _Kubeconfig:
+    where = f"kubeconfig {os.pathsep.join(paths)} cannot be used"
+    merger = KubeConfigMerger("")
+    for path in (str(Path(each).expanduser()) for each in paths):
+        if Path(path).exists():
+            _load(merger, path)
+    if not merger.paths:
+        raise ConfigurationError(f"{where}: the file does not exist")
+    merger.config_saved = copy.deepcopy(merger.config_files)
+    name = context or next(
+        (each["current-context"] for each in merger.config_files.values() if each.get("current-context")), ""
+    )
+    if not name:
+        raise ConfigurationError(f"{where}: current-context is not set; use --context")
+    contexts = _named(merger, "contexts")
+    if name not in contexts:
+        names = ", ".join(sorted(map(str, contexts))) or "none"
+        raise ConfigurationError(f"{where}: it has no context {name!r}; its contexts are: {names}")
+    config = _Kubeconfig(where, merger, name, _Context())
+    config.context = _part(config, contexts[name], "context", _Context)
+    config.cluster = _part(config, _named(merger, "clusters").get(config.context.cluster), "cluster", _Cluster)
+    config.user = _part(config, _named(merger, "users").get(config.context.user), "user", _User)
+    if problems := [*_problems(config)]:
+        raise config.problem(*problems)
+    return config
+
+
+def _load(merger: KubeConfigMerger, path: str) -> None:
+    merger.paths.append(path)
+    try:
+        merger.load_config(path)
+    except ConfigException:  # it is empty: kubectl accepts that
+        merger.config_files[path] = {}
+    except yaml.MarkedYAMLError as error:  # its text quotes the file, which may contain a token
+        mark = error.problem_mark
+        at = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise ConfigurationError(
+            f"kubeconfig {path} cannot be used: it is not valid YAML{at}: {error.problem}"
+        ) from None
+    except OSError as error:
+        raise ConfigurationError(f"kubeconfig {path} cannot be used: {error.strerror}") from error
+    except (*_SHAPE_ERRORS, yaml.YAMLError):
+        raise ConfigurationError(
+            f"kubeconfig {path} cannot be used: it is not a YAML object with lists of clusters, users and contexts,"
+            " each with a name"
+        ) from None
+
+
+def _named(merger: KubeConfigMerger, kind: str) -> dict[str, ConfigNode]:
+    return {each["name"]: each for each in merger.config.value[kind]} if merger.config else {}
+
+
+def _part(config: _Kubeconfig, node: ConfigNode | None, part: str, form: type[Part]) -> Part:
+    """Return this part of a named entry; fields that are null or empty count as not set.
+
+    Raises:
+        ConfigurationError: there is no such entry, or a field has another type.
+    """
+    name = {"context": config.name, "cluster": config.context.cluster, "user": config.context.user}[part]
+    if node is None:
+        if part == "user" and not name:
+            config.raw[part] = {}
+            return form()
+        raise config.problem(f"{part} {name!r} is not in the kubeconfig")
+    config.folders[part] = Path(node.path).absolute().parent
+    try:
+        config.raw[part] = _without_unset(node.value.get(part) or {})
+        return msgspec.convert(config.raw[part], form)
+    except (msgspec.ValidationError, AttributeError) as error:
+        text, _, at = str(error).partition(" - at `$")
+        raise config.problem(f"{part} {name!r}{at.removesuffix('`')}: {text[:1].lower()}{text[1:]}") from None
+
+
+def _without_unset(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_unset(each) for key, each in value.items() if each not in (None, "")}
+    return [_without_unset(each) for each in value] if isinstance(value, list) else value
+
+
+def _problems(config: _Kubeconfig) -> Iterator[str]:
+    """Yield what kubectl refuses, since it would not be clear which of two fields counts."""
+    cluster, user = config.cluster, config.user
+    if config.context.namespace and not is_label(config.context.namespace):
+        yield f"namespace {config.context.namespace!r} is not a valid namespace name"
+    if (cluster.certificate_authority or cluster.certificate_authority_data) and cluster.insecure_skip_tls_verify:
+        yield f"{config.of_cluster} has both insecure-skip-tls-verify and a certificate authority; remove one"
+    if (user.token or user.token_file) and (user.username or user.password):
+        yield f"{config.of_user} has both a token and a username or password; remove one"
+    if (user.client_certificate or user.client_certificate_data) and not (user.client_key or user.client_key_data):
+        yield f"{config.of_user} has a client certificate but no key; set client-key or client-key-data"
+    if user.auth_provider and user.auth_provider.get("name") != "oidc":
+        yield f"{config.of_user}: only the auth-provider oidc is supported; use a credential plugin (exec) instead"
+
+
+def _endpoint(config: _Kubeconfig, impersonation: Sequence[str], environ: Mapping[str, str]) -> Endpoint:
+    server = _server(config)
+    proxy, no_proxy = _proxy(config, server, environ)
+    user, cluster = config.user, config.cluster
+    secrets = (user.token, user.token_file, user.username, user.password, user.exec, user.auth_provider)
+    if any(secrets) and not _is_private(server, proxy):
+        raise config.problem(
+            f"{config.of_cluster}: server {server}: a token or password is not sent over http;"
+            " use https, or remove it from the user"
+        )
+    authority = config.pem("cluster", "certificate-authority")
+    url, connect_to = _with_tls_server_name(config, server)
+    authorization, certificate = _credentials(config, server, proxy, authority)
+    authorization()  # fails before the run starts if there is no credential
+    return Endpoint(
+        url,
+        authorization,
+        ca_data=authority,
+        verify=not cluster.insecure_skip_tls_verify,
+        certificate=certificate,
+        connect_to=connect_to,
+        host=urlsplit(server).netloc if connect_to else "",
+        proxy=proxy,
+        no_proxy=no_proxy,
+        impersonation=impersonation,
+        compression=not cluster.disable_compression,
+    )
+
+
+def _server(config: _Kubeconfig) -> str:
+    """Return the URL of the API server without query and fragment, which are not sent to it."""
+    server, where = config.cluster.server, f"{config.of_cluster}: server"
+    if not server:
+        raise config.problem(f"{where} is not set")
+    if "@" in server:
+        raise config.problem(f"{where} contains a user name or password; move it to the user")
+    parts = _split_url(server)
+    if parts is None or parts[0] not in ("http", "https"):
+        raise config.problem(f"{where} {server!r} is not an https URL; write https://HOST:PORT")
+    return urlunsplit(urlsplit(server)._replace(query="", fragment="")).rstrip("/")
+
+
+def _split_url(url: str) -> tuple[str, str] | None:
+    """Return scheme and host of a URL, or None if it has no host or is not valid."""
+    try:
+        parts = urlsplit(url)
+        is_valid = parts.hostname and parts.port != 0 and not re.search(r"\s", url) and url.isprintable()
+    except ValueError:
+        return None
+    return (parts.scheme, parts.hostname or "") if is_valid else None
+
+
+def _proxy(config: _Kubeconfig, server: str, environ: Mapping[str, str]) -> tuple[str | None, str | None]:
+    """Return the URL of the proxy and its NO_PROXY list. A proxy-url of the kubeconfig applies to all hosts."""
+    scheme, host = _split_url(server) or ("", "")
+    name = f"{scheme}_proxy"
+    url, where, no_proxy = config.cluster.proxy_url, f"{config.of_cluster}: proxy-url", None
+    if not url:
+        url, where = environ.get(name.upper()) or environ.get(name) or "", f"${name.upper()}"
+        no_proxy = environ.get("NO_PROXY") or environ.get("no_proxy")
+        if not url or _is_loopback(host):
+            return None, None
+        url = url if "://" in url else f"http://{url}"
+    parts = _split_url(url)
+    if parts is None or parts[0] not in _PROXIES:  # not shown: any part of it may be a password
+        raise config.problem(f"{where} is not the URL of a proxy; its scheme must be {', '.join(_PROXIES)}")
+    # As in Go, the proxy resolves the server's name.
+    return (url.replace("socks5://", "socks5h://", 1) if parts[0] == "socks5" else url), no_proxy
+
+
+def _is_private(server: str, proxy: str | None) -> bool:
+    """Whether requests are encrypted up to the server, or do not leave the machine."""
+    scheme, host = _split_url(server) or ("", "")
+    return scheme == "https" or (_is_loopback(host) and not proxy)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _with_tls_server_name(config: _Kubeconfig, server: str) -> tuple[str, str | None]:
+    """Return the URL with the tls-server-name as its host, and libcurl's CURLOPT_CONNECT_TO with the real host."""
+    name, parts = config.cluster.tls_server_name, urlsplit(server)
+    if not name or parts.scheme != "https":
+        return server, None
+    if not re.fullmatch(r"[A-Za-z0-9._-]+", name):
+        raise config.problem(f"{config.of_cluster}: tls-server-name {name!r} is not a host name")
+    port = parts.port or 443
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+    return urlunsplit(parts._replace(netloc=f"{name}:{port}")), f"{name}:{port}:{host}:{port}"
+
+
+def _credentials(config: _Kubeconfig, server: str, proxy: str | None, authority: bytes) -> Credentials:
+    """Return the user's credentials. As in client-go, a credential plugin is used only if there are no others."""
+    user = config.user
+    own = Certificate(config.pem("user", "client-certificate"), config.pem("user", "client-key"))
+    certificate = own if own.certificate else None
+    if user.token_file:
+        file = config.folders["user"] / user.token_file
+        return cached(
+            lambda: bearer(_read_token(config, file), f"{config.of_user}: tokenFile {file}")
+        ), lambda: certificate
+    if user.token:
+        return lambda: bearer(user.token, f"{config.of_user}: token"), lambda: certificate
+    if user.username or user.password:
+        basic = base64.b64encode(f"{user.username}:{user.password}".encode(errors="surrogateescape")).decode()
+        return lambda: f"Basic {basic}", lambda: certificate
+    if user.auth_provider:
+        return cached(lambda: _oidc_token(config)), lambda: certificate
+    if user.exec and not certificate:
+        return _plugin_credentials(config, user.exec, _cluster_info(config, server, proxy, authority))
+    return lambda: "", lambda: certificate
+
+
+def _read_token(config: _Kubeconfig, file: Path) -> str:
+    """Return the token of the file, or `token` if the file is empty or cannot be read."""
+    problem = "is empty"
+    try:
+        if token := file.read_text().strip():
+            return token
+    except (OSError, UnicodeDecodeError) as error:
+        problem = f"cannot be read: {error}"
+    if config.user.token:
+        return config.user.token
+    raise config.problem(f"{config.of_user}: tokenFile {file} {problem}")
+
+
+def _oidc_token(config: _Kubeconfig) -> str:
+    """Return the ID token of an OIDC provider; an expired one is refreshed and, as by kubectl, saved.
+
+    https://kubernetes.io/docs/reference/access-authn-authz/authentication/#using-kubectl
+    """
+    settings = config.raw["user"]["auth-provider"].setdefault("config", {})
+    if not {"idp-certificate-authority", "idp-certificate-authority-data"} & settings.keys():
+        # Without an authority, the package would not verify the provider that gets the refresh token.
+        settings = {**settings, "idp-certificate-authority": certifi.where()}
+    provider = {"name": "oidc", "config": settings}
+    document = {
+        "current-context": "oidc",
+        "contexts": [{"name": "oidc", "context": {"cluster": "oidc", "user": "oidc"}}],
+        "clusters": [{"name": "oidc", "cluster": {}}],
+        "users": [{"name": "oidc", "user": {"auth-provider": provider}}],
+    }
+
+    def save() -> None:
+        renewed = {key: settings[key] for key in ("id-token", "refresh-token")}
+        config.raw["user"]["auth-provider"]["config"].update(renewed)
+        try:
+            config.merger.save_changes()
+        except OSError as error:
+            _log.warning("%s: the renewed tokens of %s cannot be saved: %s", config.where, config.of_user, error)
+
+    loader = KubeConfigLoader(document, config_persister=save)
+    loaded = _Loaded()
+    try:
+        loader.load_and_set(loaded)
+    except Exception as error:  # whatever the network, the provider or the token is
+        raise config.problem(f"{config.of_user}: no token of the OIDC provider: {_printable(str(error))}") from None
+    if "BearerToken" not in loaded.api_key:
+        raise config.problem(f"{config.of_user}: the id-token of auth-provider is not a JSON Web Token; log in again")
+    return loaded.api_key["BearerToken"]
+
+
+@dataclass
+class _Loaded:
+    """What KubeConfigLoader sets."""
+
+    api_key: dict[str, str] = field(default_factory=dict)
+    refresh_api_key_hook: Any = None
+
+
+def _plugin_credentials(config: _Kubeconfig, plugin: _Plugin, cluster: Mapping[str, Any]) -> Credentials:
+    latest: _Credential | None = None
+    moment = 0.0
+
+    def credential() -> _Credential:
+        nonlocal latest, moment
+        if latest is None or (_is_expired(latest) and time.monotonic() - moment >= _FRESH_SECONDS):
+            latest = _run_plugin(config, plugin, cluster, latest)
+            moment = time.monotonic()
+        return latest
+
+    def authorization() -> str:
+        token = credential().token
+        return bearer(token, f"{config.of_user}: the token of the credential plugin") if token else ""
+
+    def certificate() -> Certificate | None:
+        found = latest or credential()  # from the same run of the plugin as the token
+        own, key = found.client_certificate_data, found.client_key_data
+        return Certificate(own.encode(), key.encode()) if own and key else None
+
+    return authorization, certificate
+
+
+def _is_expired(credential: _Credential) -> bool:
+    end = credential.expiration_timestamp
+    return end is not None and datetime.now(timezone.utc) >= end
+
+
+def _run_plugin(
+    config: _Kubeconfig, plugin: _Plugin, cluster: Mapping[str, Any], latest: _Credential | None
+) -> _Credential:
+    """Run the credential plugin. Messages do not show its output, which may contain a token.
+
+    https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-go-credential-plugins
+    """
+
+    def problem(what: str, detail: str = "") -> ConfigurationError:
+        known = latest.token if latest and latest.token else ""
+        detail = _printable(detail.replace(known, "[token]") if known else detail)
+        text = f"{config.of_user}: the credential plugin {plugin.command!r} {what}"
+        return config.problem(f"{text}: {detail}" if detail else text)
+
+    # The package looks at stdout, but a plugin reads from stdin, which may be a file of -f.
+    terminal = sys.stdin if sys.stdin and sys.stdin.isatty() and plugin.interactive_mode != "Never" else io.StringIO()
+    raw = dict(config.raw["user"]["exec"])
+    if os.sep in plugin.command:  # relative to the file; else $PATH has it
+        raw["command"] = str(config.folders["user"] / plugin.command)
+    try:
+        provider = ExecProvider(
+            ConfigNode("exec", raw), "", ConfigNode("cluster", dict(cluster)) if plugin.provide_cluster_info else None
+        )
+        if terminal is not sys.stdin:
+            provider.args = ["/bin/sh", "-c", 'exec "$0" "$@" < /dev/null', *provider.args]
+        with redirect_stdout(terminal):
+            status = provider.run()
+        credential = msgspec.convert(status or {}, _Credential)
+    except msgspec.ValidationError as error:
+        raise problem("did not print an ExecCredential", str(error)) from None
+    except _SHAPE_ERRORS as error:
+        raise problem("failed", "; ".join(filter(None, [str(error), plugin.install_hint]))) from None
+    if bool(credential.client_certificate_data) != bool(credential.client_key_data):
+        raise problem("printed only one of clientCertificateData and clientKeyData")
+    if not credential.token and not credential.client_certificate_data:
+        raise problem("printed an ExecCredential without token and client certificate")
+    return credential
+
+
+def _cluster_info(config: _Kubeconfig, server: str, proxy: str | None, authority: bytes) -> dict[str, Any]:
+    """Return the `cluster` of an ExecCredential; the package moves the extension for plugins into its `config`.
+
+    https://kubernetes.io/docs/reference/config-api/client-authentication.v1/#client-authentication-k8s-io-v1-Cluster
+    """
+    cluster = config.cluster
+    extensions = config.raw["cluster"].get("extensions") or []
+    own = next((each["extension"] for each in extensions if each.get("name") == f"{_EXEC}/exec"), None)
+    info = {
+        "tls-server-name": cluster.tls_server_name,
+        "insecure-skip-tls-verify": cluster.insecure_skip_tls_verify,
+        "certificate-authority-data": base64.b64encode(authority).decode(),
+        "proxy-url": cluster.proxy_url or proxy,
+        "disable-compression": cluster.disable_compression,
+        "config": own,
+    }
+    return {"server": server, **{name: value for name, value in info.items() if value}}
+
+
+def _printable(text: str) -> str:
+    """Return the end of the text on one line, with tokens removed and control characters escaped."""
+    text = visible(" ".join(re.split(r"[ \t\r\n]+", _JWT.sub("[token]", text).strip())))
+    return text if len(text) <= _SHOWN_CHARACTERS else "..." + text[-_SHOWN_CHARACTERS:]
