@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ def run(path: Path) -> Result:
         (of_user(client_certificate_data="x", client_key_data="%%%"), "client-certificate is not valid"),
         (of_cluster(server=["https://one.test"]), "cluster 'one'.server: expected `str`, got `array`"),
         (of_cluster(insecure_skip_tls_verify="true"), "insecure-skip-tls-verify: expected `bool`, got `str`"),
-        (config(clusters=[{"name": "one", "cluster": ["x"]}]), "cluster 'one': 'list' object has no attribute"),
+        (config(clusters=[{"name": "one", "cluster": ["x"]}]), "cluster 'one': expected `object`, got `array`"),
         (config(users={"me": {}}), "it is not a YAML object with lists of clusters, users and contexts"),
         (config(users=[None]), "each with a name"),
         (config(users=[{"user": {"token": "t0ken"}}]), "each with a name"),
@@ -197,48 +198,16 @@ def test_base64_may_have_line_ends(tmp_path: Path) -> None:
 
 
 # Without `command`: connect() would run it.
-KEYS = [
-    "clusters",
-    "users",
-    "contexts",
-    "current-context",
-    "extensions",
-    "server",
-    "tls-server-name",
-    "insecure-skip-tls-verify",
-    "name",
-    "x",
-    "certificate-authority",
-    "certificate-authority-data",
-    "proxy-url",
-    "disable-compression",
-    "client-certificate",
-    "client-key-data",
-    "token",
-    "client-certificate-data",
-    "client-key",
-    "tokenFile",
-    "as",
-    "as-uid",
-    "as-groups",
-    "as-user-extra",
-    "username",
-    "password",
-    "auth-provider",
-    "exec",
-    "args",
-    "env",
-    "apiVersion",
-    "installHint",
-    "provideClusterInfo",
-    "interactiveMode",
-    "cluster",
-    "user",
-    "namespace",
-    "config",
-    "id-token",
-    "kind",
-]
+KEYS = re.findall(
+    r"\S+",
+    """
+    clusters users contexts current-context extensions server tls-server-name insecure-skip-tls-verify name cluster
+    x certificate-authority certificate-authority-data proxy-url disable-compression client-certificate client-key-
+    data client-certificate-data client-key token tokenFile as as-uid as-groups as-user-extra username password exec
+    args auth-provider env apiVersion installHint provideClusterInfo interactiveMode user namespace config id-token
+    kind
+    """,
+)
 VALUES = st.recursive(
     st.none()
     | st.booleans()

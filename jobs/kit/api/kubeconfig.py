@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import date, datetime, timezone
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
@@ -55,6 +55,17 @@ _log = logging.getLogger("chores")
 Part = TypeVar("Part", bound=Struct)
 # `authorization` and `certificate` of an Endpoint.
 Credentials = tuple[Callable[[], str], Callable[[], Certificate | None]]
+
+
+class _Named(Struct):
+    name: str
+
+
+class _File(Struct):
+    clusters: list[_Named] | None = None
+    users: list[_Named] | None = None
+    contexts: list[_Named] | None = None
+    current_context: str | None = msgspec.field(default=None, name="current-context")
 
 
 class _Cluster(Struct, rename="kebab"):
@@ -208,6 +219,7 @@ def _load(merger: KubeConfigMerger, path: str) -> None:
     merger.paths.append(path)
     try:
         merger.load_config(path)
+        msgspec.convert(merger.config_files[path], _File)
     except ConfigException:  # it is empty: kubectl accepts that
         merger.config_files[path] = {}
     except yaml.MarkedYAMLError as error:  # its text quotes the file, which may contain a token
@@ -230,7 +242,7 @@ def _named(merger: KubeConfigMerger, kind: str) -> dict[str, ConfigNode]:
 
 
 def _part(config: _Kubeconfig, node: ConfigNode | None, part: str, form: type[Part]) -> Part:
-    """Return this part of a named entry; fields that are null or empty count as not set.
+    """Return this part of a named entry.
 
     Raises:
         ConfigurationError: there is no such entry, or a field has another type.
@@ -251,6 +263,9 @@ def _part(config: _Kubeconfig, node: ConfigNode | None, part: str, form: type[Pa
 
 
 def _without_unset(value: Any) -> Any:
+    """Return the value without fields that are null or empty; a text that YAML reads as a date is a text again."""
+    if isinstance(value, date):
+        return str(value)
     if isinstance(value, dict):
         return {key: _without_unset(each) for key, each in value.items() if each not in (None, "")}
     return [_without_unset(each) for each in value] if isinstance(value, list) else value
