@@ -2,6 +2,9 @@
 
 import base64
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -324,6 +327,50 @@ def test_the_server_is_verified(tmp_path: Path, certificates: Path, cluster: dic
         answer = sent(connect(str(kubeconfig(tmp_path, named, {"token": SECRET})), environ={}).endpoint)
 
     assert (answer.status, len(server.requests)) == (status, status // 200), answer.error
+
+
+def test_a_tls_server_name_does_not_change_the_header_host(tmp_path: Path, certificates: Path) -> None:
+    with recorder(certificates) as server:
+        host = f"127.0.0.1:{server.port}"
+        cluster = {
+            "server": f"https://{host}",
+            "certificate-authority": str(certificates / "ca.crt"),
+            "tls-server-name": "localhost",
+        }
+        sent(connect(str(kubeconfig(tmp_path, cluster, {})), environ={}).endpoint)
+
+    assert [each.values("host") for each in server.requests] == [[host]]
+
+
+def test_without_the_package_a_kubeconfig_is_an_error(tmp_path: Path) -> None:
+    path = kubeconfig(tmp_path, {"server": "https://one.test"}, {})
+    code = "import sys; sys.modules['kubernetes'] = None; from jobs.__main__ import main; main()"
+
+    result = subprocess.run([sys.executable, "-c", code, "sync-copies", "--kubeconfig", path], capture_output=True)
+
+    assert (result.returncode, result.stdout) == (2, b"")
+    assert b"error: a kubeconfig needs the Python package kubernetes" in result.stderr
+    assert b"install kube-chores with pip" in result.stderr
+
+
+def test_no_key_is_written_to_a_file(tmp_path: Path, certificates: Path) -> None:
+    for name in ("ca.crt", "ca.key"):
+        (tmp_path / name).write_bytes((certificates / name).read_bytes())
+    names = {"client-certificate-data": "ca.crt", "client-key-data": "ca.key"}
+    cluster = {"server": "https://127.0.0.1:1", "certificate-authority-data": "ca.crt"}
+    path = kubeconfig(tmp_path, of_files(tmp_path, cluster), of_files(tmp_path, names))
+    opened = []
+
+    def audit(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR):
+            opened.append(arguments[0])
+
+    sys.addaudithook(lambda event, arguments: audit(event, arguments) if recording else None)
+    recording = True
+    connect(str(path), environ={}).endpoint.certificate()
+    recording = False
+
+    assert opened == []
 
 
 def test_a_certificate_that_is_not_accepted_is_not_retried(tmp_path: Path, certificates: Path) -> None:

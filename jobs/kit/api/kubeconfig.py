@@ -44,6 +44,7 @@ except ImportError as error:
     ) from None
 
 _PROXIES = ("http", "https", "socks5")
+_AUTHORITY = "idp-certificate-authority"
 _EXEC = "client.authentication.k8s.io"
 _FRESH_SECONDS = 5.0  # if a credential is expired at once, the plugin still does not run for each request
 _SHOWN_CHARACTERS = 500
@@ -421,21 +422,21 @@ def _oidc_token(config: _Kubeconfig) -> str:
 
     https://kubernetes.io/docs/reference/access-authn-authz/authentication/#using-kubectl
     """
-    settings = config.raw["user"]["auth-provider"].setdefault("config", {})
-    if not {"idp-certificate-authority", "idp-certificate-authority-data"} & settings.keys():
-        # Without an authority, the package would not verify the provider that gets the refresh token.
-        settings = {**settings, "idp-certificate-authority": certifi.where()}
-    provider = {"name": "oidc", "config": settings}
+    settings = config.user.auth_provider.setdefault("config", {})
+    # Without an authority, the package would not verify the provider that gets the refresh token.
+    authority = {} if any("authority" in each for each in settings) else {_AUTHORITY: certifi.where()}
+    current: dict[str, Any] = {**authority, **settings}
     document = {
         "current-context": "oidc",
         "contexts": [{"name": "oidc", "context": {"cluster": "oidc", "user": "oidc"}}],
         "clusters": [{"name": "oidc", "cluster": {}}],
-        "users": [{"name": "oidc", "user": {"auth-provider": provider}}],
+        "users": [{"name": "oidc", "user": {"auth-provider": {"name": "oidc", "config": current}}}],
     }
 
     def save() -> None:
-        renewed = {key: settings[key] for key in ("id-token", "refresh-token")}
-        config.raw["user"]["auth-provider"]["config"].update(renewed)
+        in_file = _named(config.merger, "users")[config.context.user].value["user"]["auth-provider"]["config"]
+        for tokens in (settings, in_file):
+            tokens.update({key: current[key] for key in ("id-token", "refresh-token")})
         try:
             config.merger.save_changes()
         except OSError as error:
