@@ -84,12 +84,12 @@ class KeySecretPatch(Body, frozen=True, gc=False):
         return "KeySecretPatch()"
 
 
-class _Metadata(Struct):
+class _KeyMetadata(Struct):
     labels: dict[str, str] | None = None
 
 
 class _Document(Struct):
-    metadata: _Metadata = field(default_factory=_Metadata)
+    metadata: _KeyMetadata = field(default_factory=_KeyMetadata)
     data: dict[str, str | None] | None = None
 
     def __repr__(self) -> str:

@@ -40,7 +40,7 @@ def status_updates(
         if result.finding.deferral not in _SHORT
         if isinstance(found := observed.workloads.get(result.finding.object), Workload)
     ]
-    reported = _in_turn(waiting, now)[:MOST_REPORTED]
+    reported = _rotated(waiting, now)[:MOST_REPORTED]
     events = ((found, _not_done(found, finding, observed, now)) for found, finding in reported)
     return [*rolled, *(StatusUpdate(found.key, found.uid, None, new) for found, new in events)]
 
@@ -72,7 +72,7 @@ def _source(workload: Workload, reference: Reference, observed: Observed) -> Sou
     return found if isinstance(found, Source) else None
 
 
-def _in_turn(waiting: Iterable[tuple[Workload, Finding]], now: datetime) -> list[tuple[Workload, Finding]]:
+def _rotated(waiting: Iterable[tuple[Workload, Finding]], now: datetime) -> list[tuple[Workload, Finding]]:
     """Sort rolls that are not done in turns by namespace, those of --max-rolls last.
 
     The order within a turn is another one in each run. So over several runs, each of any number is reported.
