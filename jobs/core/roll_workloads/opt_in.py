@@ -18,7 +18,7 @@ from jobs.kit.values.resources import CRON_JOBS, JOBS
 BATCH_KINDS = (CRON_JOBS, JOBS)
 _LONGEST_VALUE = 40
 _MOST_MISTAKES = 3  # of each code and namespace: a tenant can create any number of them
-_WORKLOADS = {resource.kind for resource in KINDS}
+_OF_WORKLOADS = {resource.kind for resource in KINDS}
 
 
 class OptIn(Struct, frozen=True, gc=False):
@@ -36,11 +36,11 @@ class OptIn(Struct, frozen=True, gc=False):
     @property
     def is_opted_in(self) -> bool:
         """Whether a run rolls the workload when its config changes."""
-        return self.key.kind in _WORKLOADS and (self.value == "true" or (self.value is None and self.default))
+        return self.key.kind in _OF_WORKLOADS and (self.value == "true" or (self.value is None and self.default))
 
     def mistake(self) -> Finding | None:
         """Return the finding for an invalid annotation or one without effect, or None."""
-        if self.key.kind not in _WORKLOADS:
+        if self.key.kind not in _OF_WORKLOADS:
             if not self.in_template and self.value in (None, "false"):
                 return None
             why = f"has no effect on a {self.key.kind}, whose next pod reads the new config anyway; remove it"
@@ -72,7 +72,7 @@ def reduced(kind: str, opted_in: frozenset[str], read: PartialObject) -> OptIn |
 def opt_in_of(kind: str, opted_in: frozenset[str], read: PartialObject) -> OptIn:
     """Return the opt-in of an object that has an annotation or none; arguments and errors as for `reduced`."""
     at = read.metadata
-    default = at.namespace in opted_in and kind in _WORKLOADS
+    default = at.namespace in opted_in and kind in _OF_WORKLOADS
     return OptIn(ObjectKey(kind, at.name, at.namespace), opt_in(at), default, _is_in_template(at))
 
 
