@@ -15,8 +15,7 @@ import click
 
 from jobs.core.roll_workloads.observe import observe
 from jobs.core.roll_workloads.observed import COOL_DOWN_SECONDS, MAX_ROLLS, NAME, SETTLE_SECONDS, Observed, Settings
-from jobs.core.roll_workloads.plan import plan
-from jobs.core.roll_workloads.status import status_updates
+from jobs.core.roll_workloads.plan import plan, status_updates
 from jobs.core.roll_workloads.workloads import KINDS
 from jobs.kit.api.connect import Connection
 from jobs.kit.run import flags

@@ -10,8 +10,7 @@ from jobs.core.status.custom import Custom
 from jobs.core.status.document import Observed, Target
 from jobs.core.status.installed import CronJob, JobPod, RunJob
 from jobs.core.status.problems import Evaluated
-from jobs.kit.values.bodies import Deletion
-from jobs.kit.values.model import Action, Finding, Fix, ObjectKey, Severity
+from jobs.kit.values.model import Action, Deletion, Finding, Fix, ObjectKey, Severity
 from jobs.kit.values.reads import Head
 from tests.manifests import everything
 

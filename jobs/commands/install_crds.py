@@ -18,9 +18,8 @@ from jobs.kit.run.job import Job, NoOptions
 from jobs.kit.run.runner import run
 from jobs.kit.values.decoding import decode_plain
 from jobs.kit.values.errors import ApiError
-from jobs.kit.values.findings import unreadable
 from jobs.kit.values.model import Action, Body, Finding, Fix, Need, ObjectKey, Plan, Severity, Summary
-from jobs.kit.values.reads import Page, ReadResult
+from jobs.kit.values.reads import Page, ReadResult, unreadable
 from jobs.kit.values.resources import CRDS, by_kind
 
 NAME = "install-crds"

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from jobs.core.roll_workloads import reads
+from jobs.core.roll_workloads import observe
 from jobs.kit.api import cluster
 from tests.api.conftest import Run
 from tests.apis import Api, Object
@@ -88,7 +88,7 @@ def use_absent(api: Api, namespace: str, count: int) -> None:
 def test_a_namespace_with_many_sources_takes_no_reads_from_others(
     api: Api, roll: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reads, "MOST_OF_NAMESPACE", 6)
+    monkeypatch.setattr(observe, "MOST_OF_NAMESPACE", 6)
     tenant, (_, made) = api.namespace("a-tenant"), place(api, "shop", Deployment=1)
     use_absent(api, tenant, 3)
     settled(api, made)
@@ -105,7 +105,7 @@ def test_a_namespace_with_many_sources_takes_no_reads_from_others(
 def test_a_namespace_with_large_workloads_takes_no_memory_from_others(
     api: Api, roll: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reads, "MOST_BYTES_OF_NAMESPACE", 2000)
+    monkeypatch.setattr(observe, "MOST_BYTES_OF_NAMESPACE", 2000)
     tenant, (_, made) = api.namespace("a-tenant"), place(api, "shop", Deployment=2)
     use_absent(api, tenant, 4)
     settled(api, made)

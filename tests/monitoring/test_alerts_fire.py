@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from jobs.__main__ import chores
 from jobs.core.mirror_audit.desired import Mirror
-from jobs.kit.values import metrics
+from jobs.kit.run import gauges
 from tests.api import conftest as of_apis
 from tests.api.conftest import runs
 from tests.apis import Api, Object, wait_for
@@ -186,7 +186,7 @@ def test_each_alert_fires_when_something_breaks_and_resolves_when_it_is_repaired
     for name, (labels, _) in world.causes().items():
         wait_until(False, name, **labels)
 
-    monkeypatch.setattr(metrics, "MOST_RESOURCES", 1)
+    monkeypatch.setattr(gauges, "MOST_RESOURCES", 1)
     job("fetch-rates")
     wait_until(True, "MetricsOmitted", metric="kube_chores_rate_ready")
     monkeypatch.setattr("jobs.kit.run.metrics.time", lambda: time.time() + 3600)

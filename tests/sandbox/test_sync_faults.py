@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.kit.run.refusals import REASONS
+from jobs.kit.run.results import REASONS
 from kubesandbox import Fault
 from tests.apis import Api, sandbox_api
 from tests.every_job.sync_copies import rules

@@ -15,8 +15,20 @@ from jobs.kit.api.messages import Answer, Request
 from jobs.kit.data.contents import SECRET, Content
 from jobs.kit.data.manifests import ContentManifest
 from jobs.kit.run.apply import apply
-from jobs.kit.values.bodies import Deletion, Recreation
-from jobs.kit.values.model import Action, Body, DryRun, ExitCode, Finding, Fix, ObjectKey, Outcome, Result, Severity
+from jobs.kit.values.model import (
+    Action,
+    Body,
+    Deletion,
+    DryRun,
+    ExitCode,
+    Finding,
+    Fix,
+    ObjectKey,
+    Outcome,
+    Recreation,
+    Result,
+    Severity,
+)
 from jobs.kit.values.resources import DEPLOYMENTS, SECRETS
 
 BODY = Content("Opaque", {"password": "aHVudGVyMg=="})

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from jobs.kit.run.brakes import allowed, block_deletes
-from jobs.kit.values.bodies import Deletion
-from jobs.kit.values.model import Action, DesiredCounts, ExitCode, Finding, Fix, ObjectKey, Plan, Severity
+from jobs.kit.values.model import Action, Deletion, DesiredCounts, ExitCode, Finding, Fix, ObjectKey, Plan, Severity
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ from msgspec import structs
 from jobs.core.roll_workloads.baseline import BASELINE
 from jobs.core.roll_workloads.explain import explanation as explain_rolls
 from jobs.core.roll_workloads.observed import Observed as Rolls
+from jobs.core.roll_workloads.observed import OptIn
 from jobs.core.roll_workloads.observed import Settings as RollSettings
-from jobs.core.roll_workloads.opt_in import OptIn
 from jobs.core.roll_workloads.plan import plan as plan_rolls
-from jobs.core.roll_workloads.sources import Source
+from jobs.core.roll_workloads.references import Source
 from jobs.core.roll_workloads.workloads import workload
 from jobs.core.sync_copies.explain import explanation, plan_to_explain
 from jobs.core.sync_copies.observed import Namespace, Observed
@@ -22,9 +22,8 @@ from jobs.kit.run.brakes import block_deletes
 from jobs.kit.run.explain import _lines
 from jobs.kit.values.errors import ApiError, ConfigurationError, InvalidObjectError
 from jobs.kit.values.explanation import Explanation, Row
-from jobs.kit.values.findings import invalid, unreadable
 from jobs.kit.values.model import Finding, Need, ObjectKey, RunOptions, Severity
-from jobs.kit.values.reads import Head, Invalid, ReadResult
+from jobs.kit.values.reads import Head, Invalid, ReadResult, invalid, unreadable
 from tests.unit.test_plan import NOW, SELECTOR, SETTINGS, copy, head, observed, rule, source
 from tests.workloads import workload as manifest
 

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from jobs.core.farm_pods.compare import compare, different, to_read_in_full
 from jobs.core.farm_pods.farm_pod import (
     FarmPod,
     FarmPodManifest,
@@ -25,7 +24,7 @@ from jobs.core.farm_pods.farm_pod import (
     reduce_farm_pod,
 )
 from jobs.core.farm_pods.observed import Observed, Settings
-from jobs.core.farm_pods.plan import plan
+from jobs.core.farm_pods.plan import compare, different, plan, to_read_in_full
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.model import Action, ExitCode, Finding, Fix, Need, ObjectKey, Plan, RunOptions, Severity
 from jobs.kit.values.names import is_name

@@ -22,12 +22,11 @@ from jobs.core.mirror_audit import metrics as of_mirrors
 from jobs.core.roll_workloads import metrics as of_rolls
 from jobs.core.sync_copies import metrics as of_rules
 from jobs.kit.run import gauges
+from jobs.kit.run.gauges import MOST_RESOURCES, Metric, Sample
 from jobs.kit.run.metrics import Families
-from jobs.kit.values import metrics
-from jobs.kit.values.bodies import Deletion
-from jobs.kit.values.metrics import MOST_RESOURCES, Metric, Sample
 from jobs.kit.values.model import (
     Action,
+    Deletion,
     ExitCode,
     Finding,
     Fix,
@@ -42,7 +41,7 @@ from jobs.kit.values.registry import JOBS
 from tests.manifests import ROOT
 
 PAGE = (ROOT / "docs" / "metrics.md").read_text()
-MODULES = (gauges, metrics, of_rates, of_mirrors, of_rolls, of_rules)
+MODULES = (gauges, gauges, of_rates, of_mirrors, of_rolls, of_rules)
 METRICS = {each for module in MODULES for each in vars(module).values() if isinstance(each, Metric)}
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 
@@ -79,10 +78,10 @@ def test_a_metric_of_custom_resources_has_a_limited_number_of_series() -> None:
     metric = of_rules.COPIES
     names = [f"rule-{number}" for number in range(MOST_RESOURCES + 7)]
 
-    samples = [*metrics.of_resources(metric, ((name, 1) for name in names))]
+    samples = [*gauges.of_resources(metric, ((name, 1) for name in names))]
 
     assert len(values(iter(samples), metric)) == MOST_RESOURCES
-    assert values(iter(samples), metrics.OMITTED) == {(metric.name,): 7}
+    assert values(iter(samples), gauges.OMITTED) == {(metric.name,): 7}
 
 
 def test_one_namespace_with_many_rates_does_not_displace_those_of_others() -> None:
@@ -173,7 +172,7 @@ def test_a_value_that_is_not_valid_is_refused_without_its_password(
 @pytest.mark.parametrize("job", JOBS)
 def test_without_the_flags_nothing_of_metrics_is_imported(job: str, tmp_path: Path) -> None:
     """A CronJob may start every minute."""
-    assert imported(job, tmp_path) & {"prometheus_client", "jobs.kit.run.metrics", "jobs.kit.values.metrics"} == set()
+    assert imported(job, tmp_path) & {"prometheus_client", "jobs.kit.run.metrics", "jobs.kit.run.gauges"} == set()
     assert "prometheus_client" in imported(job, tmp_path, "--metrics-file", str(tmp_path / "x.prom"), "-n", "team")
 
 

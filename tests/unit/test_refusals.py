@@ -2,7 +2,7 @@
 
 import pytest
 
-from jobs.kit.run.refusals import with_causes
+from jobs.kit.run.results import with_causes
 from jobs.kit.values.errors import DENIED, QUOTA_EXCEEDED, WEBHOOK_FAILED, ApiError
 from jobs.kit.values.model import ExitCode, Finding, ObjectKey, Outcome, Result, Severity
 

@@ -5,9 +5,8 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from jobs.core.roll_workloads.observed import Observed, Settings
-from jobs.core.roll_workloads.references import Reference
-from jobs.core.roll_workloads.sources import Source
-from jobs.core.roll_workloads.status import MOST_REPORTED, status_updates
+from jobs.core.roll_workloads.plan import MOST_REPORTED, status_updates
+from jobs.core.roll_workloads.references import Reference, Source
 from jobs.core.roll_workloads.workloads import DeferralCode, Workload
 from jobs.kit.values.conditions import StatusUpdate
 from jobs.kit.values.model import Finding, ObjectKey, Outcome, Plan, Result, Severity

@@ -2,7 +2,7 @@
 
 import pytest
 
-from jobs.core.roll_workloads.key import Key, KeySecretPatch
+from jobs.core.roll_workloads.baseline import Key, KeySecretPatch
 from jobs.kit.values.errors import InvalidObjectError
 from tests.worlds import encoded
 

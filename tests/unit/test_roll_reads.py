@@ -4,8 +4,8 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from jobs.core.roll_workloads import reads
-from jobs.core.roll_workloads.reads import within_bounds
+from jobs.core.roll_workloads import observe
+from jobs.core.roll_workloads.observe import within_bounds
 from jobs.kit.values.model import Need, ObjectKey
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -13,8 +13,8 @@ NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 @pytest.fixture(autouse=True)
 def _small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reads, "MOST_OF_NAMESPACE", 10)
-    monkeypatch.setattr(reads, "MOST", 25)
+    monkeypatch.setattr(observe, "MOST_OF_NAMESPACE", 10)
+    monkeypatch.setattr(observe, "MOST", 25)
 
 
 def wanted(namespace: str, workloads: int, sources: int) -> dict[ObjectKey, list[Need]]:

@@ -19,9 +19,8 @@ from jobs.kit.data.contents import Content, field_set
 from jobs.kit.data.objects import Header, Ownership, ReducedObject
 from jobs.kit.values.conditions import StatusUpdate
 from jobs.kit.values.errors import DENIED, QUOTA_EXCEEDED, ApiError, InvalidObjectError
-from jobs.kit.values.findings import unreadable
 from jobs.kit.values.model import Finding, ObjectKey, Outcome, Result, RunOptions
-from jobs.kit.values.reads import Head, Invalid, InvalidObject
+from jobs.kit.values.reads import Head, Invalid, InvalidObject, unreadable
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 SETTINGS = Settings("kube-chores")

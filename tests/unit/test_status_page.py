@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from jobs.core.status import matrix
+from jobs.core.status import sections
 from jobs.core.status.page import page
 from tests import hostile_text
 from tests.manifests import ROOT
@@ -175,13 +175,13 @@ def test_a_run_is_on_the_time_line_at_its_age() -> None:
 
 
 def test_many_rules_and_namespaces_give_a_part_of_the_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matrix, "MOST_PLACES", 9)
+    monkeypatch.setattr(sections, "MOST_PLACES", 9)
 
-    shown = matrix.matrix(small())
+    shown = sections.matrix(small())
 
     assert (shown["rules"], shown["note"]) == (["ca-bundle", "registry-login"], "")
-    monkeypatch.setattr(matrix, "MOST_PLACES", 3)
-    shown = matrix.matrix(small())
+    monkeypatch.setattr(sections, "MOST_PLACES", 3)
+    shown = sections.matrix(small())
     assert (shown["rules"], shown["note"]) == (["ca-bundle"], "The first 1 rules are shown.")
     assert [len(each) for each in shown["cells"]] == [4]
 

@@ -13,8 +13,7 @@ from jobs.core.roll_workloads import baseline
 from jobs.core.roll_workloads.baseline import BaselinePatch
 from jobs.core.roll_workloads.evaluate import evaluate
 from jobs.core.roll_workloads.observed import Observed, Settings
-from jobs.core.roll_workloads.references import Reference
-from jobs.core.roll_workloads.sources import Source, fingerprint, source
+from jobs.core.roll_workloads.references import Reference, Source, fingerprint, source
 from jobs.core.roll_workloads.workloads import DeferralCode, Workload, workload
 from jobs.kit.values.model import Finding, ObjectKey
 from tests.manifests import ROOT

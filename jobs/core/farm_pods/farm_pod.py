@@ -11,9 +11,8 @@ import msgspec
 from msgspec import Raw, Struct, field
 
 from jobs.kit.values import stamps
-from jobs.kit.values.decoding import decode, decode_list
+from jobs.kit.values.decoding import Metadata, decode, decode_list, string_map
 from jobs.kit.values.errors import InvalidObjectError
-from jobs.kit.values.metadata import Metadata, string_map
 from jobs.kit.values.model import Body, Change, ObjectKey
 from jobs.kit.values.resources import FARM_PODS, PODS
 from jobs.kit.values.stamps import MANAGER

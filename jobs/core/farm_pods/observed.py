@@ -38,7 +38,7 @@ class Observed:
     `failures` are of namespaces that could not be read, `invalid` of objects that cannot be decoded. `single_reads` are
     FarmPods that were read one by one after the lists. `pod_reads` are the pods that were read after these, by the key
     of their FarmPod. None: the object does not exist. `unchanged` is the number of pods by namespace that are not in
-    `pods`, since their FarmPods are as desired; these are not in `farm_pods` (jobs/core/farm_pods/compare.py).
+    `pods`, since their FarmPods are as desired; these are not in `farm_pods` (jobs/core/farm_pods/plan.py).
     """
 
     namespaces: Sequence[str]

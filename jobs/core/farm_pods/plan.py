@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from typing import NamedTuple
 
-from jobs.core.farm_pods.compare import admitted
-from jobs.core.farm_pods.evaluate import collision, evaluate, unchanged, without_pods
-from jobs.core.farm_pods.farm_pod import FarmPodManifest, Pod
+from msgspec import structs
+
+from jobs.core.farm_pods.farm_pod import FarmPod, FarmPodManifest, Pod, place
 from jobs.core.farm_pods.observed import OPT_IN, Observed, Settings
+from jobs.kit.values.errors import ApiError
 from jobs.kit.values.model import (
     Action,
     Brake,
     ExitCode,
     Finding,
+    Fix,
     Need,
     ObjectKey,
     Plan,
@@ -22,7 +25,195 @@ from jobs.kit.values.model import (
     Summary,
     WriteOrder,
 )
-from jobs.kit.values.resources import NAMESPACES
+from jobs.kit.values.reads import unreadable
+from jobs.kit.values.resources import FARM_PODS, NAMESPACES
+
+# A pod that was compared: the key of its FarmPod if that is as desired, or the pod.
+Compared = ObjectKey | Pod
+
+
+def compare(pod: Pod, farm_pods: Mapping[ObjectKey, FarmPod]) -> Compared:
+    """Return the key of the pod's FarmPod if it is as desired; otherwise the pod, which `plan()` evaluates.
+
+    The key is the one in `farm_pods`: it needs no further memory.
+    """
+    found = farm_pods.get(place(pod.namespace, pod.name))
+    is_desired = found and found.managed and not found.terminating and not pod.terminating and found.is_desired(pod)
+    return found.key if found and is_desired else pod
+
+
+class Different(NamedTuple):
+    """The pods and FarmPods to evaluate one by one, and the number of the others by namespace."""
+
+    pods: Sequence[Pod]
+    farm_pods: Mapping[ObjectKey, FarmPod]
+    unchanged: Mapping[str, int]
+
+
+def different(compared: Iterable[Compared], farm_pods: Mapping[ObjectKey, FarmPod]) -> Different:
+    """Return what is left to evaluate after all pods were read and compared.
+
+    A pod stays, although its FarmPod is as desired, if another pod requires a FarmPod of the same name: none of them
+    is written then.
+    """
+    pods: list[Pod] = []
+    desired: list[ObjectKey] = []
+    for each in dict.fromkeys(compared):  # a server may list a pod twice
+        if isinstance(each, Pod):
+            pods.append(each)
+        else:
+            desired.append(each)
+    required = {each.place for each in pods if not each.terminating}
+    collisions = required.intersection(desired)
+    pods += (_pod_of(farm_pods[key]) for key in sorted(collisions))
+    left = dict(farm_pods)
+    unchanged: Counter[str] = Counter()
+    for key in desired:
+        if key not in collisions:
+            del left[key]
+            unchanged[key.namespace] += 1
+    return Different(pods, left, unchanged)
+
+
+def _pod_of(farm_pod: FarmPod) -> Pod:
+    """Return the pod of a FarmPod that is as desired."""
+    return Pod(farm_pod.key.namespace, farm_pod.pod, farm_pod.owner, farm_pod.containers)
+
+
+def to_read_in_full(
+    compared: Mapping[str, Collection[Compared]], farm_pods: Mapping[ObjectKey, FarmPod], max_objects: int
+) -> Iterator[str]:
+    """Yield the namespaces in which the containers of more than half of the pods must be read.
+
+    One list is then less work than single reads. `compared` are pods by namespace, of which only metadata were read.
+    """
+    sizes, suspects, missing = Counter[str](), Counter[str](), Counter[str]()
+    for namespace, pods in compared.items():
+        sizes[namespace] = len(pods)
+        for each in pods:
+            if not isinstance(each, Pod) or each.terminating:
+                continue
+            if each.place not in farm_pods:
+                missing[namespace] += 1
+            elif isinstance(compare(each, farm_pods), Pod):  # else it is in the report of -v
+                suspects[namespace] += 1
+    managed = sum(each.managed for each in farm_pods.values())
+    suspects.update({each: missing[each] for each in admitted(missing, managed, sizes, max_objects)})
+    yield from (each for each, number in sorted(suspects.items()) if 2 * number > sizes[each])
+
+
+def admitted(creates: Mapping[str, int], existing: int, pods: Mapping[str, int], max_objects: int) -> set[str]:
+    """Return the namespaces whose creates fit, smallest first; one that does not fit does not stop later ones.
+
+    `creates` are the missing FarmPods by namespace, `existing` the number of all FarmPods, `pods` the sizes of the
+    namespaces.
+    """
+    found = set()
+    for namespace in sorted(creates, key=lambda each: (pods[each], each)):
+        if existing + creates[namespace] <= max_objects:
+            existing += creates[namespace]
+            found.add(namespace)
+    return found
+
+
+def evaluate(pod: Pod, observed: Observed, settings: Settings) -> Finding | Need | None:
+    """Return the finding of a pod's FarmPod, or the object that must be read first; None if it is as desired.
+
+    Lists are sufficient if the FarmPod is as desired or missing. Otherwise the FarmPod is read again, then its pod: a
+    pod of the same name may have replaced the one in the list. The write is for exactly that version of the FarmPod.
+    A missing FarmPod may be of a pod whose containers are not known yet: `plan()` requests that pod.
+    """
+    place = pod.place
+    actual = observed.actual(place)
+    if isinstance(actual, ApiError):
+        return unreadable(place, actual, f"cannot be read: {actual.message}")
+    if actual and not actual.managed:
+        return Finding("conflict", Severity.WARNING, place, "exists and is not managed by kube-chores: left untouched")
+    if actual and actual.terminating:
+        return Finding("skipped", Severity.WARNING, place, "is being deleted")
+    if place in observed.pod_reads:
+        return _evaluate_with_pod(place, observed.pod_reads[place], actual, settings)
+    if actual and actual.is_desired(pod):
+        return None
+    if place in observed.single_reads:
+        return Need(pod.key)
+    return Need(place) if actual else _missing(pod)
+
+
+def _evaluate_with_pod(
+    place: ObjectKey, pod: Pod | ApiError | None, actual: FarmPod | None, settings: Settings
+) -> Finding | None:
+    """Return the finding after a single read of the pod; None if the FarmPod is as desired."""
+    if isinstance(pod, ApiError):
+        return unreadable(place, pod, f"cannot be read: {pod.message}")
+    if pod is None or pod.terminating:
+        reason = "its pod was deleted or is terminating"
+        if actual is None:  # the pod ended between the list and this read
+            return Finding("skipped", Severity.INFO, place, reason)
+        return Finding("retained", Severity.INFO, place, f"{reason}; the FarmPod is deleted with it")
+    if actual is None or not actual.document:
+        return _missing(pod)
+    differing = actual.differences(pod)
+    if not differing:
+        return None
+    fix = Fix(Action.REPLACE, FarmPodManifest(pod, actual.document))
+    shown = differing if settings.run.diff else ()
+    return Finding("drifted", Severity.WARNING, place, _why(pod, actual), fix, shown)
+
+
+def _missing(pod: Pod) -> Finding:
+    return Finding("missing", Severity.WARNING, pod.place, _containers(pod), Fix(Action.CREATE, FarmPodManifest(pod)))
+
+
+def _why(pod: Pod, actual: FarmPod) -> str:
+    if actual.owner and actual.owner != pod.uid:
+        return f"pod/{pod.name} was recreated"
+    return f"{', '.join(change.field for change in actual.differences(pod))} changed"
+
+
+def _containers(pod: Pod) -> str:
+    return f"{pod.containers} container{'' if pod.containers == 1 else 's'}"
+
+
+def unchanged(pod: Pod, observed: Observed) -> Finding:
+    """Return the finding of a FarmPod that is as desired; shown with -v."""
+    actual = observed.actual(pod.place)
+    known = structs.replace(pod, containers=actual.containers) if isinstance(actual, FarmPod) else pod
+    return Finding("unchanged", Severity.INFO, pod.place, _containers(known))
+
+
+def collision(pods: Sequence[Pod]) -> Finding:
+    """Return the finding of pods whose FarmPods would have the same name.
+
+    That happens only if a pod's name was chosen to match the hash of another. Users with permission to create pods
+    can do that, so it does not fail the run.
+    """
+    names = " and ".join(sorted(pod.name for pod in pods))
+    reason = f"pods {names} require a FarmPod of the same name, so none is written; rename one of the pods"
+    return Finding("collision", Severity.WARNING, pods[0].place, reason)
+
+
+def without_pods(observed: Observed, desired: Collection[ObjectKey]) -> Iterator[Finding]:
+    """Yield the findings of managed FarmPods without a pod in what was observed.
+
+    The garbage collector deletes them with their owner. Perhaps it has not done so yet, or their namespace no longer
+    opts in, or could not be read. It never deletes a FarmPod whose pod was deleted and that has no owner; the job has
+    no permission to delete it.
+    """
+    unread = {failure.object.name for failure in observed.failures}
+    read_namespaces = set(observed.namespaces) - unread
+    terminating = {pod.place for pod in observed.pods if pod.terminating}
+    for key, each in sorted(observed.farm_pods.items()):
+        if not each.managed or each.terminating or key in desired or key.namespace in unread:
+            continue
+        if each.owned or key in terminating or key.namespace not in read_namespaces:
+            yield Finding("retained", Severity.INFO, key, "no pod requires this FarmPod; it is deleted with its owner")
+        else:
+            remedy = f"kubectl delete {FARM_PODS.plural} {key.name} -n {key.namespace}"
+            reason = (
+                f"its pod does not exist, and it has no owner, so the garbage collector never deletes it; run {remedy}"
+            )
+            yield Finding("orphan", Severity.WARNING, key, reason)
 
 
 def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:

@@ -17,10 +17,9 @@ from jobs.core.fetch_rates.observed import Observed, Settings
 from jobs.kit.data.contents import AnyContent, Content
 from jobs.kit.data.manifests import changes, fields_changed, metadata_changes, repair, shown_metadata
 from jobs.kit.data.objects import ReducedObject
-from jobs.kit.values.bodies import Deletion
 from jobs.kit.values.errors import ApiError
-from jobs.kit.values.findings import terminating, unreadable
-from jobs.kit.values.model import Action, Change, DryRun, ExitCode, Finding, Fix, Need, ObjectKey, Severity
+from jobs.kit.values.model import Action, Change, Deletion, DryRun, ExitCode, Finding, Fix, Need, ObjectKey, Severity
+from jobs.kit.values.reads import terminating, unreadable
 
 _LONGEST_SHOWN = 60
 CONFLICT = "Conflict"  # the reason of a condition: the next run reads such a ConfigMap by name

@@ -9,7 +9,7 @@ from jobs.core.fetch_rates.exchange_rates import subject
 from jobs.core.fetch_rates.figures import Figures
 from jobs.core.fetch_rates.observed import Observed, Settings
 from jobs.core.fetch_rates.status import reported
-from jobs.kit.values.metrics import Metric, Sample, of_resources
+from jobs.kit.run.gauges import Metric, Sample, of_resources
 from jobs.kit.values.model import Plan, Result
 from jobs.kit.values.turns import in_turns
 

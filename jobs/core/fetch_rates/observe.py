@@ -12,8 +12,8 @@ from jobs.kit.data.contents import CONFIGMAP
 from jobs.kit.data.objects import ObjectReducer, ReducedObject, WholeObject
 from jobs.kit.values import stamps
 from jobs.kit.values.errors import ApiError
-from jobs.kit.values.findings import invalid, read_failure, unreadable
 from jobs.kit.values.model import Finding, ObjectKey, Severity
+from jobs.kit.values.reads import invalid, read_failure, unreadable
 from jobs.kit.values.resources import CONFIGMAPS, EXCHANGE_RATES, NAMESPACES
 
 MOST_OF_NAMESPACE = 1000  # a run has memory for about 9,000

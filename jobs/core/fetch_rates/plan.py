@@ -12,7 +12,6 @@ from jobs.core.fetch_rates.evaluate import Evaluation, collision, evaluate, orph
 from jobs.core.fetch_rates.exchange_rates import ExchangeRate
 from jobs.core.fetch_rates.observed import Observed, Settings
 from jobs.core.fetch_rates.providers import PROVIDERS
-from jobs.kit.values.findings import terminating
 from jobs.kit.values.model import (
     Brake,
     DesiredCounts,
@@ -25,6 +24,7 @@ from jobs.kit.values.model import (
     Severity,
     Summary,
 )
+from jobs.kit.values.reads import terminating
 from jobs.kit.values.resources import CONFIGMAPS, EXCHANGE_RATES
 from jobs.kit.values.text import without_credentials
 

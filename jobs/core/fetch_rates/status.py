@@ -13,11 +13,10 @@ from jobs.core.fetch_rates.exchange_rates import RateStatus, Spec, subject
 from jobs.core.fetch_rates.figures import Figures
 from jobs.core.fetch_rates.observed import Observed, Settings
 from jobs.core.fetch_rates.plan import evaluations
-from jobs.kit.run.refusals import REASONS, kind_of, stable_message
+from jobs.kit.run.results import REASONS, kind_of, stable_message
 from jobs.kit.values.conditions import READY, Condition, StatusUpdate, about, new_condition, status_update
-from jobs.kit.values.findings import by_subject
 from jobs.kit.values.model import Outcome, Plan, Result
-from jobs.kit.values.reads import Head
+from jobs.kit.values.reads import Head, by_subject
 from jobs.kit.values.resources import EXCHANGE_RATES
 
 PROVIDERS_DIFFER = "providers-differ"  # the rate is valid, and another provider contradicts it

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from jobs.core.mirror_audit.registry_mirrors import RegistryMirror
-from jobs.kit.values import findings
+from jobs.kit.values import reads
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.model import Change, ExitCode, Finding, ObjectKey, Severity
 
@@ -173,7 +173,7 @@ def finding(
 
 def unreadable(about: ObjectKey, error: ApiError, subjects: tuple[str, ...]) -> Finding:
     """Return the finding for an object that the API server did not return. Whether it exists is not known."""
-    return findings.unreadable(about, error, findings.read_failure(error), subjects)
+    return reads.unreadable(about, error, reads.read_failure(error), subjects)
 
 
 def not_readable(about: ObjectKey, reason: str, subjects: tuple[str, ...], exit_code: ExitCode) -> Finding:

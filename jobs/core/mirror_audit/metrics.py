@@ -8,7 +8,7 @@ from datetime import datetime
 
 from jobs.core.mirror_audit.observed import Observed, Settings
 from jobs.core.mirror_audit.status import conditions
-from jobs.kit.values.metrics import MOST_RESOURCES, OMITTED, Metric, Sample, of_resources
+from jobs.kit.run.gauges import MOST_RESOURCES, OMITTED, Metric, Sample, of_resources
 from jobs.kit.values.model import Plan, Result, Severity
 
 READY = Metric(

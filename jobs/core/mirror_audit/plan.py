@@ -16,9 +16,8 @@ from jobs.core.mirror_audit.registry_mirrors import MirrorStatus
 from jobs.core.mirror_audit.repair import repairs
 from jobs.core.mirror_audit.status import with_progress
 from jobs.kit.values.conditions import READY
-from jobs.kit.values.findings import invalid, terminating
 from jobs.kit.values.model import Fetch, Finding, Need, ObjectKey, Plan, Severity, Summary
-from jobs.kit.values.reads import Head
+from jobs.kit.values.reads import Head, invalid, terminating
 from jobs.kit.values.resources import REGISTRY_MIRRORS
 
 _NOT_RESPONDING = frozenset(map(reason, ("mirror-down", "upstream-down")))

@@ -25,10 +25,9 @@ from jobs.core.mirror_audit.resources import named, resource_drift, storage
 from jobs.core.mirror_node.hosts import CERTS
 from jobs.kit.run.brakes import allowed
 from jobs.kit.values import stamps
-from jobs.kit.values.bodies import Deletion
 from jobs.kit.values.decoding import decode_plain
 from jobs.kit.values.errors import ApiError
-from jobs.kit.values.model import Action, Body, Brake, ExitCode, Finding, Fix, Need, ObjectKey, Plan
+from jobs.kit.values.model import Action, Body, Brake, Deletion, ExitCode, Finding, Fix, Need, ObjectKey, Plan
 from jobs.kit.values.resources import (
     CLAIMS,
     DAEMON_SETS,

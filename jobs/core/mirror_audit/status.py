@@ -24,9 +24,8 @@ from jobs.kit.values.conditions import (
     status_update,
     timestamp,
 )
-from jobs.kit.values.findings import by_subject
 from jobs.kit.values.model import Finding, Outcome, Plan, Result, Severity
-from jobs.kit.values.reads import Head
+from jobs.kit.values.reads import Head, by_subject
 from jobs.kit.values.resources import DAEMON_SETS, REGISTRY_MIRRORS, STATEFUL_SETS
 
 # what a repair changed minutes ago and that is not ready yet: it is in progress, not broken

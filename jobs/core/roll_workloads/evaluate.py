@@ -6,15 +6,13 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from jobs.core.roll_workloads import baseline
-from jobs.core.roll_workloads.baseline import TEMPLATE_FIELD, Baseline, BaselinePatch
-from jobs.core.roll_workloads.key import Key
+from jobs.core.roll_workloads.baseline import TEMPLATE_FIELD, Baseline, BaselinePatch, Key
 from jobs.core.roll_workloads.observed import Observed, Settings
-from jobs.core.roll_workloads.references import Reference
-from jobs.core.roll_workloads.sources import Source, fingerprint, missing
+from jobs.core.roll_workloads.references import Reference, Source, fingerprint, missing
 from jobs.core.roll_workloads.workloads import Deferral, DeferralCode, Workload, kubectl
 from jobs.kit.values.errors import ApiError
-from jobs.kit.values.findings import read_failure, unreadable
 from jobs.kit.values.model import Action, Change, Finding, Fix, Need, ObjectKey, Severity
+from jobs.kit.values.reads import read_failure, unreadable
 from jobs.kit.values.resources import SECRETS
 
 _MOST_DOUBLINGS = 6

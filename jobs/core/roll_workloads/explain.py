@@ -13,10 +13,8 @@ from typing import Any, NamedTuple
 from jobs.core.roll_workloads import baseline
 from jobs.core.roll_workloads.baseline import ROLL_OPT_IN, Baseline
 from jobs.core.roll_workloads.evaluate import evaluate
-from jobs.core.roll_workloads.observed import Observed, Settings
-from jobs.core.roll_workloads.opt_in import OptIn
-from jobs.core.roll_workloads.references import Reference
-from jobs.core.roll_workloads.sources import Source, fingerprint, missing
+from jobs.core.roll_workloads.observed import Observed, OptIn, Settings
+from jobs.core.roll_workloads.references import Reference, Source, fingerprint, missing
 from jobs.core.roll_workloads.workloads import DeferralCode, Workload, kubectl
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.explanation import Explanation, Row

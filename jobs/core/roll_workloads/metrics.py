@@ -9,7 +9,7 @@ from datetime import datetime
 from jobs.core.roll_workloads.evaluate import ROLLOUT_INCOMPLETE, ROLLOUT_STUCK
 from jobs.core.roll_workloads.observed import Observed, Settings
 from jobs.core.roll_workloads.workloads import DeferralCode
-from jobs.kit.values.metrics import Metric, Sample
+from jobs.kit.run.gauges import Metric, Sample
 from jobs.kit.values.model import Plan, Result
 
 DEFERRED = Metric("kube_chores_deferred_rolls", "Rolls that a later run makes.", ("reason",))

@@ -1,32 +1,33 @@
-"""List the workloads and select those that opted in."""
+"""List the workloads, select those that opted in, and read what they use: tenants choose the numbers."""
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from typing import NamedTuple
 
-from jobs.core.roll_workloads.key import key_secret_not_set
-from jobs.core.roll_workloads.observed import Observed, Settings
-from jobs.core.roll_workloads.opt_in import (
+from jobs.core.roll_workloads.baseline import key_secret_not_set
+from jobs.core.roll_workloads.observed import (
     BATCH_KINDS,
+    Observed,
     OptIn,
+    Settings,
     first_of_each_namespace,
     invalid_value,
     opt_in,
     opt_in_of,
     reduced,
 )
-from jobs.core.roll_workloads.reads import Bounds
 from jobs.core.roll_workloads.workloads import KINDS, Document, Workload, workload_of_list
 from jobs.kit.api.cluster import Cluster, List, complete
+from jobs.kit.values.decoding import NamespaceObject, PartialObject
 from jobs.kit.values.errors import ApiError
-from jobs.kit.values.findings import read_failure, unreadable
-from jobs.kit.values.metadata import NamespaceObject, PartialObject
-from jobs.kit.values.model import Finding, ObjectKey, Severity
-from jobs.kit.values.reads import InvalidObject
+from jobs.kit.values.model import Finding, Need, ObjectKey, Severity
+from jobs.kit.values.reads import InvalidObject, read_failure, unreadable
 from jobs.kit.values.resources import NAMESPACES, Resource
 
 # To read one workload costs the server as much as to list ten in full (docs/performance.md). A list is more data.
@@ -214,3 +215,80 @@ def _list_failed(resource: Resource, error: ApiError) -> Finding:
 
 def _undecoded(found: InvalidObject) -> Finding:
     return unreadable(found.key, found.error, read_failure(found.error, "the object"))
+
+
+MOST_BYTES_OF_NAMESPACE = 16 << 20  # of its workloads, which are a few KiB each
+MOST_OF_NAMESPACE = 5_000
+MOST = 50_000  # a run reads about 500 in a second, and ends after 240
+_MANY_SOURCES = (
+    f"a run reads at most {MOST_OF_NAMESPACE} ConfigMaps and Secrets of a namespace, and {MOST} of all; the next run "
+    "reads those of others"
+)
+
+
+class Bounds:
+    """Which workloads a run keeps in memory: of each namespace, those that a list has first."""
+
+    def __init__(self) -> None:
+        self.left_out: set[ObjectKey] = set()
+        self._kept: set[ObjectKey] = set()
+        self._bytes: Counter[str] = Counter()
+
+    def keep(self, workload: Workload) -> bool:
+        """Return whether to keep this workload. If a list begins again, the answer is the same."""
+        key = workload.key
+        if key not in self._kept and key not in self.left_out:
+            fits = self._bytes[key.namespace] + workload.size <= MOST_BYTES_OF_NAMESPACE
+            self._bytes[key.namespace] += workload.size if fits else 0
+            (self._kept if fits else self.left_out).add(key)
+        return key in self._kept
+
+    def findings(self) -> list[Finding]:
+        """Return a finding for each namespace of which workloads are left out."""
+        most = f"a run keeps at most {MOST_BYTES_OF_NAMESPACE >> 20} MiB of the workloads of a namespace; opt out some"
+        numbers = Counter(each.namespace for each in self.left_out)
+        return [_finding(namespace, number, most) for namespace, number in sorted(numbers.items())]
+
+
+def within_bounds(
+    wanted: Mapping[ObjectKey, Collection[Need]], read: Iterable[ObjectKey], now: datetime
+) -> tuple[set[Need], list[Finding]]:
+    """Return what to read next, and a finding for each namespace that wants more than this run reads.
+
+    `wanted` is what workloads want, `read` what this run read before. The namespace that wants least comes first.
+    Within one, the order is another one in each run, so that later runs read what this one does not.
+    """
+    left = MOST
+    done: Counter[str] = Counter()
+    for each in read:
+        done[each.namespace] += 1
+        left -= 1
+    by_namespace: dict[str, list[ObjectKey]] = {}
+    for workload in wanted:
+        by_namespace.setdefault(workload.namespace, []).append(workload)
+    sizes = {name: len({need for each in of for need in wanted[each]}) for name, of in by_namespace.items()}
+    chosen: set[Need] = set()
+    findings: list[Finding] = []
+    for namespace in sorted(by_namespace, key=lambda name: (sizes[name], name)):
+        bound = min(MOST_OF_NAMESPACE - done[namespace], left)
+        fitting: set[Need] = set()
+        left_out = 0
+        for workload in sorted(by_namespace[namespace], key=lambda each: _place(each, now)):
+            more = {need for need in wanted[workload] if need not in fitting}
+            if len(fitting) + len(more) <= bound:
+                fitting |= more
+            else:
+                left_out += 1
+        left -= len(fitting)
+        chosen |= fitting
+        findings += [_finding(namespace, left_out, _MANY_SOURCES)] if left_out else []
+    return chosen, findings
+
+
+def _place(workload: ObjectKey, now: datetime) -> str:
+    return hashlib.sha256(f"{now.isoformat()} {workload}".encode()).hexdigest()
+
+
+def _finding(namespace: str, workloads: int, why: str) -> Finding:
+    number = "1 workload was" if workloads == 1 else f"{workloads} workloads were"
+    return Finding("too-many", Severity.WARNING, ObjectKey(NAMESPACES.kind, namespace), f"{number} not compared: {why}")

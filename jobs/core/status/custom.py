@@ -25,9 +25,8 @@ from jobs.core.sync_copies.kinds import BY_NAME
 from jobs.kit.values.conditions import READY, Condition, about
 from jobs.kit.values.decoding import decode
 from jobs.kit.values.errors import InvalidObjectError
-from jobs.kit.values.findings import by_subject
 from jobs.kit.values.model import ExitCode, Finding, Outcome, Result, Severity
-from jobs.kit.values.reads import Head
+from jobs.kit.values.reads import Head, by_subject
 from jobs.kit.values.resources import REGISTRY_MIRRORS
 from jobs.kit.values.text import listed
 

@@ -9,8 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from jobs.kit.values import registry
-from jobs.kit.values.decoding import decode_list
-from jobs.kit.values.metadata import Metadata, OwnerReference
+from jobs.kit.values.decoding import Metadata, OwnerReference, decode_list
 from jobs.kit.values.resources import CRON_JOBS, JOBS
 
 PART_OF = "app.kubernetes.io/part-of"

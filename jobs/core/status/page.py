@@ -14,10 +14,10 @@ from xml.etree.ElementTree import Element
 
 from jobs.core.status import sections
 from jobs.core.status.elements import badge, element, html
-from jobs.core.status.matrix import matrix
 from jobs.core.status.problems import all_clear, numbered
+from jobs.core.status.runs import clock
+from jobs.core.status.sections import matrix
 from jobs.core.status.timeline import timeline
-from jobs.core.status.times import clock
 
 Document = Mapping[str, Any]
 

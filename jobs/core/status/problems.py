@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from jobs.core.mirror_audit.findings import CODES, RANK
-from jobs.core.status.runs import DEADLINE, last_lines
-from jobs.core.status.times import seconds_between, span
+from jobs.core.status.runs import DEADLINE, last_lines, seconds_between, span
 from jobs.core.sync_copies.kinds import KINDS
 from jobs.kit.run import pod_message
 from jobs.kit.values.model import Brake, ExitCode, Finding, ObjectKey, Plan, Severity

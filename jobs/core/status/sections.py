@@ -10,6 +10,7 @@ from xml.etree.ElementTree import Element
 
 from jobs.core.status.elements import (
     PROBLEMS,
+    SYMBOLS,
     Cell,
     Content,
     Row,
@@ -22,9 +23,40 @@ from jobs.core.status.elements import (
     table,
 )
 from jobs.core.status.problems import all_clear, by_namespace, numbered
-from jobs.core.status.times import ago, clock, seconds_between
-from jobs.kit.values.text import listed
+from jobs.core.status.runs import ago, clock, seconds_between
+from jobs.kit.values.text import brief, listed
 from jobs.kit.values.turns import first_of_each
+
+NO_TARGET = "no target"
+MOST_PLACES = 2_000_000  # of a rule in a namespace: 4 MB of the page
+
+
+def matrix(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return namespaces, rules, codes, and for each rule the index of its code in each namespace."""
+    namespaces = document["namespaces"]
+    rules = document["rules"][: max(1, MOST_PLACES // max(1, len(namespaces)))]
+    codes = sorted(
+        {code for rule in rules for code in rule["namespaces"].values()}, key=lambda code: (level_of(code).rank, code)
+    )
+    one_namespace = len({rule["namespace"] for rule in rules}) == 1
+    index = {code: number for number, code in enumerate(codes, 1)}
+    return {
+        "namespaces": [brief(name) for name in namespaces],
+        "rules": [brief(rule["name"] if one_namespace else f"{rule['namespace']}/{rule['name']}") for rule in rules],
+        "codes": [_code(NO_TARGET, "·", "none", 9), *(_code_of(code) for code in codes)],
+        "note": f"The first {len(rules)} rules are shown." if len(rules) < len(document["rules"]) else "",
+        "cells": [[index.get(rule["namespaces"].get(name, ""), 0) for name in namespaces] for rule in rules],
+    }
+
+
+def _code_of(code: str) -> dict[str, Any]:
+    level = level_of(code)
+    return _code(code, SYMBOLS[level], level.value, level.rank)
+
+
+def _code(word: str, symbol: str, level: str, rank: int) -> dict[str, Any]:
+    return {"word": word, "symbol": symbol, "level": level, "rank": rank}
+
 
 MOST_ROWS = 500  # of a table
 MOST_ALIKE = 10  # problems of one job and code in one namespace: a tenant can cause many, and must not crowd out others

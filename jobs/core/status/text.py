@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from jobs.core.status.problems import UNCHANGED, all_clear, numbered
-from jobs.core.status.times import seconds_between
+from jobs.core.status.runs import seconds_between
 from jobs.kit.run.rows import coloured
 from jobs.kit.values.text import brief, listed, visible
 

@@ -8,8 +8,8 @@ from typing import Any
 from xml.etree.ElementTree import Element
 
 from jobs.core.status.elements import Cell, Content, Row, element, last_lines, state_cell, table
+from jobs.core.status.runs import ago, clock, seconds_between, span
 from jobs.core.status.sections import MOST_ROWS, section
-from jobs.core.status.times import ago, clock, seconds_between, span
 
 MOST_RUNS = 50  # of one job
 _LANE = 38  # pixels

@@ -15,9 +15,8 @@ from jobs.kit.data.contents import AnyContent, Content, Digested, WholeContent
 from jobs.kit.data.objects import ReducedObject
 from jobs.kit.values import stamps
 from jobs.kit.values.errors import ApiError
-from jobs.kit.values.findings import unreadable
 from jobs.kit.values.model import Finding, ObjectKey, Severity
-from jobs.kit.values.reads import InvalidObject
+from jobs.kit.values.reads import InvalidObject, unreadable
 from jobs.kit.values.text import listed
 
 _MOST_NAMED = 3

@@ -23,10 +23,9 @@ from jobs.kit.data.manifests import (
 )
 from jobs.kit.data.objects import ReducedObject
 from jobs.kit.values import stamps
-from jobs.kit.values.bodies import Deletion
 from jobs.kit.values.errors import ApiError
-from jobs.kit.values.findings import unreadable
-from jobs.kit.values.model import Action, ExitCode, Finding, Fix, Need, ObjectKey, Severity
+from jobs.kit.values.model import Action, Deletion, ExitCode, Finding, Fix, Need, ObjectKey, Severity
+from jobs.kit.values.reads import unreadable
 
 SOURCE_CHANGED = "source-changed"
 

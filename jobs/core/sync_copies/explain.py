@@ -21,7 +21,7 @@ from jobs.core.sync_copies.rules import Rule, RuleStatus, Targets
 from jobs.core.sync_copies.selectors import glob_matcher
 from jobs.core.sync_copies.targets import NoTarget, target_check
 from jobs.kit.data.objects import ReducedObject
-from jobs.kit.run.refusals import REASONS
+from jobs.kit.run.results import REASONS
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.explanation import Explanation, Row, does_not_exist
 from jobs.kit.values.model import Action, DryRun, Finding, Need, ObjectKey, Plan

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from jobs.core.sync_copies.observed import Observed, Settings
 from jobs.core.sync_copies.status import reported
-from jobs.kit.values.metrics import Metric, Sample, of_resources
+from jobs.kit.run.gauges import Metric, Sample, of_resources
 from jobs.kit.values.model import Plan, Result
 
 COPIES = Metric("kube_chores_rule_copies", "Copies of a CopyratorRule that are as desired.", ("rule",))

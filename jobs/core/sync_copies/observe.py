@@ -36,11 +36,10 @@ from jobs.kit.api.cluster import Cluster, List, complete
 from jobs.kit.api.custom_resources import from_cluster, from_files
 from jobs.kit.data.objects import ObjectReducer, ReducedObject, WholeObject
 from jobs.kit.values import stamps
+from jobs.kit.values.decoding import NamespaceObject, PartialObject, string_map
 from jobs.kit.values.errors import ApiError, ConfigurationError
-from jobs.kit.values.findings import invalid, read_failure, unreadable
-from jobs.kit.values.metadata import NamespaceObject, PartialObject, string_map
 from jobs.kit.values.model import DryRun, Finding, ObjectKey, Severity
-from jobs.kit.values.reads import Invalid, InvalidObject
+from jobs.kit.values.reads import Invalid, InvalidObject, invalid, read_failure, unreadable
 from jobs.kit.values.resources import CLUSTER_ROLES, NAMESPACES, RULES
 
 _LONGEST_CHOICE = 40  # of an annotation of a tenant

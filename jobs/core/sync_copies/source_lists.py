@@ -28,8 +28,8 @@ from jobs.core.sync_copies.rules import SourceQuery
 from jobs.kit.api.cluster import Cluster, List, retry_if_expired
 from jobs.kit.data.contents import Digested, WholeContent
 from jobs.kit.data.objects import ObjectReducer, ReducedObject, WholeObject
+from jobs.kit.values.decoding import PartialObject
 from jobs.kit.values.errors import ApiError, InvalidObjectError
-from jobs.kit.values.metadata import PartialObject
 from jobs.kit.values.model import ObjectKey
 from jobs.kit.values.reads import InvalidObject
 

@@ -14,8 +14,7 @@ from jobs.core.sync_copies.kinds import LAYOUTS
 from jobs.core.sync_copies.mistakes import NOTHING_SELECTED, SOURCE_NAMESPACE_MISSING, SOURCE_NAMESPACE_RECREATED
 from jobs.core.sync_copies.observed import Observed, Settings
 from jobs.core.sync_copies.rules import Conflict, FailedNamespace, RuleStatus, SourceNamespace
-from jobs.kit.run.refusals import REASONS, kind_of, stable_message
-from jobs.kit.run.results import UNCHANGED
+from jobs.kit.run.results import REASONS, UNCHANGED, kind_of, stable_message
 from jobs.kit.values.conditions import (
     READY,
     Condition,
@@ -28,9 +27,8 @@ from jobs.kit.values.conditions import (
     timestamp,
 )
 from jobs.kit.values.errors import BLOCKED_BY_FINALIZER, CHANGED_BY_ADMISSION
-from jobs.kit.values.findings import by_subject
 from jobs.kit.values.model import Action, ExitCode, ObjectKey, Outcome, Plan, Result
-from jobs.kit.values.reads import Head
+from jobs.kit.values.reads import Head, by_subject
 from jobs.kit.values.resources import RULES
 from jobs.kit.values.text import listed
 from jobs.kit.values.turns import in_turns

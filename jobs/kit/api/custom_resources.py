@@ -11,8 +11,8 @@ import msgspec
 from msgspec import Raw, Struct
 
 from jobs.kit.api.cluster import Cluster, retry_if_expired
+from jobs.kit.values.decoding import Metadata
 from jobs.kit.values.errors import ApiError, ConfigurationError, InvalidObjectError
-from jobs.kit.values.metadata import Metadata
 from jobs.kit.values.model import ObjectKey
 from jobs.kit.values.names import is_name
 from jobs.kit.values.reads import Head, Invalid, InvalidObject

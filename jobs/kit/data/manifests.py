@@ -23,10 +23,9 @@ from jobs.kit.data.contents import (
     same_content,
 )
 from jobs.kit.data.objects import Header, ObjectReducer, ReducedObject, WholeObject
-from jobs.kit.values.bodies import Deletion, Recreation
 from jobs.kit.values.decoding import decode
 from jobs.kit.values.errors import ApiError, InvalidObjectError
-from jobs.kit.values.model import Action, Body, Change, Fix, NewBody, ObjectKey
+from jobs.kit.values.model import Action, Body, Change, Deletion, Fix, NewBody, ObjectKey, Recreation
 from jobs.kit.values.text import HIDDEN, listed
 
 _MOST_FIELDS_NAMED = 4

@@ -11,9 +11,18 @@ from typing import Any
 from msgspec import Raw, Struct
 
 from jobs.kit.data.contents import AnyContent, Content, Layout, WholeContent, digested, field_content, field_set
-from jobs.kit.values.decoding import decode, decode_any, decode_list, decode_map
+from jobs.kit.values.decoding import (
+    ManagedFieldsEntry,
+    Metadata,
+    OwnerReference,
+    PartialObject,
+    decode,
+    decode_any,
+    decode_list,
+    decode_map,
+    string_map,
+)
 from jobs.kit.values.errors import ApiError, InvalidObjectError
-from jobs.kit.values.metadata import ManagedFieldsEntry, Metadata, OwnerReference, PartialObject, string_map
 from jobs.kit.values.model import Need, ObjectKey
 from jobs.kit.values.reads import ReadResult
 from jobs.kit.values.stamps import MANAGER

@@ -13,12 +13,22 @@ from jobs.kit.api.cluster import Cluster, Write
 from jobs.kit.api.messages import Answer
 from jobs.kit.api.transport import BYTES_IN_FLIGHT, IN_FLIGHT
 from jobs.kit.values import errors
-from jobs.kit.values.bodies import Recreation
 from jobs.kit.values.conditions import StatusUpdate
-from jobs.kit.values.decoding import decode, decode_list
+from jobs.kit.values.decoding import PartialObject, decode, decode_list
 from jobs.kit.values.errors import ApiError, InvalidObjectError
-from jobs.kit.values.metadata import PartialObject
-from jobs.kit.values.model import Action, Body, DryRun, ExitCode, Finding, Fix, ObjectKey, Outcome, Result, Severity
+from jobs.kit.values.model import (
+    Action,
+    Body,
+    DryRun,
+    ExitCode,
+    Finding,
+    Fix,
+    ObjectKey,
+    Outcome,
+    Recreation,
+    Result,
+    Severity,
+)
 from jobs.kit.values.resources import Resource
 from jobs.kit.values.turns import in_turns
 

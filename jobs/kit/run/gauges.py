@@ -1,13 +1,54 @@
-"""The metrics that each run has, whatever its job. Pure. docs/metrics.md has the table of all metrics."""
+"""The metrics of a run: what a metric is, and those that each run has, whatever its job. Pure.
+
+docs/metrics.md has the table of all metrics.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import product
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice, product
+from typing import NamedTuple
 
 from jobs.kit.run.results import UNCHANGED
-from jobs.kit.values.metrics import Metric, Sample
 from jobs.kit.values.model import Action, ExitCode, Outcome, Plan, Result, Severity
+
+MOST_RESOURCES = 500  # custom resources with a series in one metric
+
+
+class Metric(NamedTuple):
+    """A gauge. It has the `labels`, and `chore` and `installation`, which all metrics have."""
+
+    name: str
+    help: str
+    labels: tuple[str, ...] = ()
+
+    def sample(self, value: float, *labels: str) -> Sample:
+        """Return a sample with the values of the labels in their order."""
+        return Sample(self, float(value), labels)
+
+
+class Sample(NamedTuple):
+    """A value of a metric. Values of samples with the same labels are added."""
+
+    metric: Metric
+    value: float
+    labels: tuple[str, ...]
+
+
+OMITTED = Metric(
+    "kube_chores_omitted_series",
+    f"Custom resources without a series in this metric: it has at most {MOST_RESOURCES}.",
+    ("metric",),
+)
+
+
+def of_resources(metric: Metric, values: Iterable[tuple[str, float]]) -> Iterator[Sample]:
+    """Yield a sample for each custom resource, by name, up to MOST_RESOURCES, and the number of the others."""
+    remaining = iter(values)
+    for name, value in islice(remaining, MOST_RESOURCES):
+        yield metric.sample(value, name)
+    yield OMITTED.sample(sum(1 for _ in remaining), metric.name)
+
 
 LAST_RUN = Metric("kube_chores_last_run_timestamp_seconds", "Time of the end of the last run.")
 LAST_SUCCESS = Metric("kube_chores_last_success_timestamp_seconds", "Time of the end of the last run with exit code 0.")

@@ -21,9 +21,8 @@ from prometheus_client.registry import Collector
 from jobs.kit import web
 from jobs.kit.api.endpoint import read_limited
 from jobs.kit.run import log, pod_message
-from jobs.kit.run.gauges import LAST_SUCCESS, of_end, of_traffic
+from jobs.kit.run.gauges import LAST_SUCCESS, Metric, Sample, of_end, of_traffic
 from jobs.kit.run.session import Measured, Stop, user_agent
-from jobs.kit.values.metrics import Metric, Sample
 from jobs.kit.values.model import DryRun, ExitCode, RunOptions
 from jobs.kit.values.reads import NOT_FETCHED
 from jobs.kit.values.text import without_credentials

@@ -21,7 +21,6 @@ from jobs.kit.run.apply import apply
 from jobs.kit.run.brakes import block_deletes
 from jobs.kit.run.job import Job, Observed, OptionsOfJob, Settings
 from jobs.kit.run.pages import Pages
-from jobs.kit.run.refusals import with_causes
 from jobs.kit.run.results import (
     UNCHANGED,
     as_done,
@@ -32,6 +31,7 @@ from jobs.kit.run.results import (
     is_failed_roll,
     not_attempted,
     observation_failed,
+    with_causes,
 )
 from jobs.kit.run.session import (
     Measured,
@@ -50,7 +50,7 @@ from jobs.kit.values.model import Action, DryRun, ExitCode, Finding, Need, Outco
 from jobs.kit.values.reads import ReadResult
 
 if TYPE_CHECKING:
-    from jobs.kit.values.metrics import Sample
+    from jobs.kit.run.gauges import Sample
 
 _ATTEMPTS = 3  # to resolve a write conflict: each attempt may conflict again; then the next run resolves it
 _POLL_SECONDS = 3.0  # between two observations while the next step is not possible yet

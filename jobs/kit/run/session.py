@@ -34,7 +34,7 @@ from jobs.kit.values.stamps import MANAGER
 from jobs.kit.values.text import Lines, visible
 
 if TYPE_CHECKING:
-    from jobs.kit.values.metrics import Sample
+    from jobs.kit.run.gauges import Sample
 
 # The default of terminationMessagePath: kubelet mounts it into each container, writable.
 # https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/
