@@ -22,18 +22,16 @@ from jobs.core.status.problems import (
     todo,
 )
 from jobs.core.sync_copies.kinds import BY_NAME
-from jobs.kit.values.conditions import READY, Condition, about
+from jobs.kit.values.conditions import READY, Condition
 from jobs.kit.values.decoding import decode
 from jobs.kit.values.errors import InvalidObjectError
 from jobs.kit.values.model import ExitCode, Finding, Outcome, Result, Severity
 from jobs.kit.values.reads import Head, by_subject
-from jobs.kit.values.resources import REGISTRY_MIRRORS
 from jobs.kit.values.text import listed
 
 _UNREAD = ("Unknown", "NotRead", "no run has read it yet")
 _MOST_NAMED = 3
 _RANK = {"critical": 0, "warning": 1}
-_MORE = re.compile(r"; and \d+ more$")
 _REFUSED = "refused"
 _CODES = {"NamespaceNotOptedIn": "not-opted-in", "SourceRefused": _REFUSED}  # by reason, where these differ
 _CAPITAL = re.compile(r"(?<!^)(?=[A-Z])")
@@ -127,10 +125,10 @@ def mirrors(read: Sequence[Custom], evaluated: Evaluated | None) -> tuple[list[d
 
 
 def _together(problems: Sequence[Problem]) -> list[Problem]:
-    """Return the problems of mirrors; what an audit found about all mirrors is one."""
+    """Return the problems of mirrors; what an audit found about several mirrors in the same words is one."""
     found: dict[object, Problem] = {}
-    for number, each in enumerate(problems):
-        same = found.setdefault(each["reason"] if "/(all) " in each["reason"] else number, each)
+    for each in problems:
+        same = found.setdefault((each["code"], each["reason"]), each)
         if same is not each:
             same["object"] = None
             same["subjects"] += each["subjects"]
@@ -214,25 +212,18 @@ def _of_condition(job: str, each: Custom, ready: Mapping[str, Any], own: Sequenc
 
 
 def _last_audit(each: Custom, ready: Mapping[str, Any], own: Sequence[Finding]) -> list[Problem]:
-    """Return the problem with the message of the last audit in the cluster, unless `own` has all of it.
+    """Return the problem with the message of the last audit in the cluster, unless `own` has one of its code.
 
     That audit probed, which a status does not: only its message may have the cause, such as a full volume.
     """
     code, key = _code(ready["reason"]), each.head.key
     found = CODES.get(code)
-    is_repeated = any((finding.object, finding.code) == (key, code) for finding in own)
-    if ready["ready"] == "True" or not found or is_repeated or not _adds(ready["message"], own):
+    is_repeated = any(finding.code == code for finding in own)
+    if ready["ready"] == "True" or not found or is_repeated:
         return []
     severity = "critical" if found.severity is Severity.CRITICAL else "warning"
     reason = f"the last audit found: {ready['message']}"
     return [problem("mirror-audit", severity, code, key, reason, todo("mirror-audit", code, key), (key.name,))]
-
-
-def _adds(message: str, own: Sequence[Finding]) -> bool:
-    """Whether a message has more than these findings."""
-    for finding in own:
-        message = message.replace(about(finding.object, REGISTRY_MIRRORS, finding.reason), "")
-    return bool(_MORE.sub("", message).strip("; ")) or not own
 
 
 def _places(findings: Iterable[Finding]) -> dict[str, str]:
