@@ -24,6 +24,7 @@ MOST_OF_A_CODE = 100  # problems of one job and code in one namespace: tenants c
 _LONGEST_REASON = 2000
 _DEADLINE_SECONDS = 3600  # since a deadline ended a run: later runs succeeded, but objects were old
 _MOST_NAMED = 3
+_COMMAND = re.compile(r"(?:(?<=^)|(?<=: )|(?<=see ))(?:kubectl|chores) .*", re.DOTALL)
 _DENIED = re.compile(r'cannot (\w+) resource "([a-z]+)"')
 _MISTAKES = (
     "source-namespace-missing",
@@ -141,6 +142,12 @@ def severity(finding: Finding) -> str:
 def denied_right(finding: Finding) -> tuple[str, str] | None:
     """Return the verb and the resource of a right that the user lacks, if that is the reason of a finding."""
     return right_in(finding.reason) if finding.code == "unreadable" else None
+
+
+def with_command(todo: str) -> tuple[str, str]:
+    """Return the words of what to do, and the command at its end, or an empty text."""
+    found = _COMMAND.search(todo)
+    return (todo[: found.start()], todo[found.start() :]) if found else (todo, "")
 
 
 def right_in(message: str) -> tuple[str, str] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -22,7 +21,7 @@ from jobs.core.status.elements import (
     state_cell,
     table,
 )
-from jobs.core.status.problems import all_clear, by_namespace, numbered
+from jobs.core.status.problems import all_clear, by_namespace, numbered, with_command
 from jobs.core.status.runs import ago, clock, seconds_between
 from jobs.kit.values.text import brief, listed
 from jobs.kit.values.turns import first_of_each
@@ -62,7 +61,6 @@ MOST_ROWS = 500  # of a table
 MOST_ALIKE = 10  # problems of one job and code in one namespace: a tenant can cause many, and must not crowd out others
 MOST_NAMES = 5  # of namespaces in a cell
 
-_COMMAND = re.compile(r"\b(kubectl|chores) .*", re.DOTALL)
 
 Document = Mapping[str, Any]
 
@@ -281,9 +279,8 @@ def _name(key: Document) -> str:
 
 
 def _todo(text: str) -> Content:
-    """Return what to do; a command is at its end."""
-    command = _COMMAND.search(text)
-    return element("div", text[: command.start()], element("code", command[0])) if command else text
+    words, command = with_command(text)
+    return element("div", words, element("code", command)) if command else text
 
 
 def _age(time: str | None, now: str, absent: str) -> Cell:

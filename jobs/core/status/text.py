@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
 
-from jobs.core.status.problems import UNCHANGED, all_clear, numbered
+from jobs.core.status.problems import UNCHANGED, all_clear, numbered, with_command
 from jobs.core.status.runs import seconds_between
 from jobs.kit.run.rows import coloured
 from jobs.kit.values.text import brief, listed, visible
@@ -18,7 +17,6 @@ _WIDTH = 80
 _MOST_GROUPS = 15
 _MOST_NAMES = 3
 _LONGEST_SCHEDULE = 32
-_COMMAND = re.compile(r"(?:(?<=^)|(?<=: )|(?<=see ))(?:kubectl|chores) .*")
 _LONGEST = 300  # characters of one reason without -v
 _COLORS = {"ok": "green", "failing": "red", "late": "red", "never": "yellow", "critical": "red", "warning": "yellow"}
 
@@ -121,8 +119,7 @@ def _group(group: Sequence[Mapping[str, Any]], *, verbose: bool) -> Iterator[str
 
 def _todo(todo: str) -> Iterator[str]:
     """Yield what to do; a command is at its end, on a line of its own that can be copied."""
-    command = _COMMAND.search(todo)
-    words, line = (todo[: command.start()], todo[command.start() :]) if command else (todo, "")
+    words, line = with_command(todo)
     yield from _wrapped(f"  to do: {words}".rstrip(), "    ")
     if line:
         yield f"    {line}"
