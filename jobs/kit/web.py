@@ -13,11 +13,12 @@ import ssl
 import threading
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from concurrent.futures import TimeoutError as StillRunning
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
+from functools import partial
 from http import HTTPStatus
 from http.client import HTTPException, IncompleteRead, RemoteDisconnected
+from itertools import islice
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin, urlsplit
@@ -38,6 +39,7 @@ MOST_REDIRECTS = 5
 IN_FLIGHT = 16
 MAX_BODY_BYTES = 128 << 10  # the documents that jobs fetch have some kilobytes; parsed, one can take 80 times as much
 
+_POLL_SECONDS = 0.1  # between two checks whether the run is stopped, or a request is over its limit
 _REGISTRY_STATUSES = frozenset({HTTPStatus.OK, HTTPStatus.UNAUTHORIZED})
 _RETRIED = frozenset({429, 500, 502, 503, 504})
 _GZIP = 16 + zlib.MAX_WBITS
@@ -49,25 +51,38 @@ _NOT_HTTP = "the answer is not HTTP"
 _CUT_SHORT = "the answer is incomplete"
 
 
-def fetch(
-    url: str,
+def fetch(url: str, user_agent: str, stopping: Callable[[], bool] = lambda: False) -> Page:
+    """Return the document at `url`, or an error after TOTAL_SECONDS, or once the run is stopped."""
+    return fetch_all([url], user_agent, stopping)[url]
+
+
+def fetch_all(
+    urls: Collection[str],
     user_agent: str,
-    stopping: Callable[[], bool] = lambda: False,
-    *,
-    follow_redirects: bool = True,
-    seconds: float | None = None,
-) -> Page:
-    """Return the document at `url`, or an error after `seconds` (None: TOTAL_SECONDS), or once the run is stopped."""
-    seconds = TOTAL_SECONDS if seconds is None else seconds
-    deadline = monotonic() + seconds
-    resolving = threading.Event()
+    stopping: Callable[[], bool],
+    probes: Collection[str] = (),
+    probes_end: float = math.inf,
+) -> dict[str, Page]:
+    """Return the documents at `urls`, or errors, once there are all or the run is stopped.
 
-    def request() -> Page:
-        _resolve(url, resolving)
-        return _fetch_with_retries(url, user_agent, deadline, follow_redirects)
+    They are requested in this order, IN_FLIGHT at a time. The redirects of `probes` are not followed, and each has
+    PROBE_SECONDS. A probe that has less time before `probes_end` (of time.monotonic) and finds no registry has the
+    error NOT_IN_TIME: with more time it may succeed.
+    """
 
-    page = _within(seconds, stopping, request)
-    return Page(error=NO_DNS) if resolving.is_set() and page.error != NOT_FETCHED else page
+    def requests() -> Iterator[_Request]:
+        for url in urls:
+            seconds = min(PROBE_SECONDS, probes_end - monotonic()) if url in probes else TOTAL_SECONDS
+            if seconds > 0:
+                yield _Request(url, seconds, partial(_fetch, user_agent, url not in probes))
+
+    pages = {}
+    for request, page in _answers(requests(), stopping):
+        is_cut = request.url in probes and request.seconds < PROBE_SECONDS
+        if not is_cut or page.status in _REGISTRY_STATUSES:
+            pages[request.url] = page
+    unknown = Page(error=NOT_FETCHED if stopping() else NOT_IN_TIME)
+    return {url: pages.get(url, unknown) for url in urls}
 
 
 def send(
@@ -79,86 +94,49 @@ def send(
     stopping: Callable[[], bool] = lambda: False,
 ) -> Page:
     """Send a body once, without following redirects; return an empty Page, or an error after `seconds`."""
-    return _within(seconds, stopping, lambda: _send(method, url, body, headers))
+    requests = (_Request(each, seconds, lambda _: _send(method, url, body, headers)) for each in [url])
+    return next((page for _, page in _answers(requests, stopping)), Page(error=NOT_FETCHED))
 
 
-def _within(seconds: float, stopping: Callable[[], bool], request: Callable[[], Page]) -> Page:
-    """Return the result of the request, or an error after `seconds`, or once the run is stopped."""
-    page: Future[Page] = Future()
-    deadline = monotonic() + seconds
+class _Request:
+    """A request that is sent in a thread of its own, for a limit on the total time.
 
-    def work() -> None:
-        try:
-            page.set_result(request())
-        except BaseException as error:  # raised again by page.result()
-            page.set_exception(error)
-
-    # Another thread, for a limit on the total time: single bytes keep a socket within its timeouts, and a resolver has
-    # none. It is a daemon thread, so that the program can end before it.
-    if not stopping():
-        threading.Thread(target=work, daemon=True).start()
-    while not stopping():
-        left = deadline - monotonic()
-        if left <= 0:
-            return Page(error=f"no complete answer within {seconds:g} seconds")
-        with suppress(StillRunning):
-            return page.result(timeout=min(left, 0.1))
-    return Page(error=NOT_FETCHED)
-
-
-class Fetcher:
-    """Fetches documents in the background, IN_FLIGHT at a time, each within the limits of `fetch`.
-
-    A URL for which `is_probe` is true is a probe: its redirects are not followed, and it has PROBE_SECONDS. A probe
-    that has less time before `deadline` (of time.monotonic) and finds no registry has the error NOT_IN_TIME: with more
-    time it may succeed. A probe that finds no registry stays pending until all probes end. Otherwise, the time of its
-    result would distinguish a closed port from a silent one.
+    Single bytes keep a socket within its timeouts, and a resolver has none. It is a daemon thread, so that the program
+    can end before it.
     """
 
-    def __init__(
-        self,
-        user_agent: str,
-        stopping: Callable[[], bool] = lambda: False,
-        is_probe: Callable[[str], bool] = lambda url: False,
-        deadline: float = math.inf,
-    ) -> None:
-        self._user_agent, self._stopping, self._is_probe, self._deadline = user_agent, stopping, is_probe, deadline
-        self._pool = ThreadPoolExecutor(IN_FLIGHT)
-        self._started: dict[str, Future[Page]] = {}
+    def __init__(self, url: str, seconds: float, work: Callable[[_Request], Page]) -> None:
+        self.url, self.seconds, self.deadline = url, seconds, monotonic() + seconds
+        self.is_resolving = False
+        self.answer: Future[Page] = Future()
+        threading.Thread(target=self._run, args=(work,), daemon=True).start()
 
-    def start(self, urls: Collection[str]) -> None:
-        """Start to fetch the documents at `urls`, except those that are started and not taken yet."""
-        for url in urls:
-            if url not in self._started:
-                self._started[url] = self._pool.submit(self._fetch, url)
+    def _run(self, work: Callable[[_Request], Page]) -> None:
+        try:
+            self.answer.set_result(work(self))
+        except BaseException as error:  # raised again by page()
+            self.answer.set_exception(error)
 
-    def wait(self, urls: Collection[str], seconds: float | None = None) -> None:
-        """Wait until the documents at `urls` are fetched, for at most `seconds` (None: without a limit)."""
-        wait([self._started[url] for url in urls], seconds)
+    def page(self) -> Page | None:
+        """Return the answer, or an error after the deadline. None: there is no answer yet."""
+        if self.answer.done():
+            return self.answer.result()
+        if monotonic() < self.deadline:
+            return None
+        return Page(error=NO_DNS if self.is_resolving else f"no complete answer within {self.seconds:g} seconds")
 
-    def pending(self) -> frozenset[str]:
-        """Return the URLs whose documents are not fetched yet."""
-        unfinished = {url for url, page in self._started.items() if not page.done()}
-        if any(map(self._is_probe, unfinished)):
-            unfinished |= {url for url in self._started.keys() - unfinished if self._is_failed_probe(url)}
-        return frozenset(unfinished)
 
-    def _is_failed_probe(self, url: str) -> bool:
-        return self._is_probe(url) and self._started[url].result().status not in _REGISTRY_STATUSES
-
-    def take(self) -> dict[str, Page]:
-        """Return the documents that were fetched since the last call."""
-        return {url: self._started.pop(url).result() for url in self._started.keys() - self.pending()}
-
-    def _fetch(self, url: str) -> Page:
-        if not self._is_probe(url):
-            return fetch(url, self._user_agent, self._stopping)
-        left = self._deadline - monotonic()
-        if left <= 0:
-            return Page(error=NOT_IN_TIME)
-        seconds = min(PROBE_SECONDS, left)
-        page = fetch(url, self._user_agent, self._stopping, follow_redirects=False, seconds=seconds)
-        return Page(error=NOT_IN_TIME) if left < PROBE_SECONDS and page.status not in _REGISTRY_STATUSES else page
+def _answers(requests: Iterator[_Request], stopping: Callable[[], bool]) -> Iterator[tuple[_Request, Page]]:
+    """Yield the requests with their answers until the run is stopped. `requests` sends each when it is taken."""
+    running: list[_Request] = []
+    while not stopping():
+        running += islice(requests, IN_FLIGHT - len(running))
+        if not running:
+            return
+        wait([each.answer for each in running], _POLL_SECONDS, FIRST_COMPLETED)
+        answers = [(each, each.page()) for each in running]
+        running = [each for each, page in answers if page is None]
+        yield from ((each, page) for each, page in answers if page is not None)
 
 
 class _FetchError(Exception):
@@ -169,35 +147,41 @@ class _FetchError(Exception):
         self.retry_after, self.status, self.challenge = retry_after, status, challenge
 
 
-def _fetch_with_retries(url: str, user_agent: str, deadline: float, follow_redirects: bool) -> Page:
+def _fetch(user_agent: str, follow_redirects: bool, request: _Request) -> Page:
+    """Return the document, after at most ATTEMPTS.
+
+    Not by urllib3's Retry: it repeats no request whose body is not complete, and waits for any time in Retry-After.
+    """
     import requests
 
+    _resolve(request)
     with requests.Session() as session:
         session.headers.update({"User-Agent": user_agent, "Accept-Encoding": "gzip"})
         session.max_redirects = MOST_REDIRECTS
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                return Page(_get_body(session, url, follow_redirects), status=HTTPStatus.OK)
+                return Page(_get_body(session, request.url, follow_redirects), status=HTTPStatus.OK)
             except _FetchError as error:
                 failed = Page(error=str(error), status=error.status, challenge=error.challenge)
                 if error.retry_after is None or attempt == ATTEMPTS:
                     return failed
                 pause = error.retry_after + random.uniform(0, min(LONGEST_PAUSE_SECONDS, 2.0**attempt))  # noqa: S311
-                if monotonic() + pause >= deadline:
+                if monotonic() + pause >= request.deadline:
                     return failed
                 sleep(pause)
     raise AssertionError("unreachable")
 
 
-def _resolve(url: str, resolving: threading.Event) -> None:
-    """Resolve the host, unless a proxy does. A resolver has no timeout: `resolving` is set until it has answered."""
+def _resolve(request: _Request) -> None:
+    """Resolve the host, unless a proxy does, so that an error names a resolver that does not answer."""
     from requests.utils import get_environ_proxies, select_proxy
 
+    url = request.url
     with suppress(OSError, ValueError):  # the request fails for the same reason
         if not select_proxy(url, get_environ_proxies(url)):
-            resolving.set()
+            request.is_resolving = True
             socket.getaddrinfo(urlsplit(url).hostname, None)
-    resolving.clear()
+    request.is_resolving = False
 
 
 def _send(method: str, url: str, body: bytes, headers: Mapping[str, str]) -> Page:
@@ -242,24 +226,21 @@ def _classify(error: OSError | ValueError) -> _FetchError:
     innermost = _innermost_reason(error)
     tls_failed = "the TLS connection failed; check that the server serves HTTPS, and the value of REQUESTS_CA_BUNDLE"
     # The first class that fits counts: some of them are subclasses of others.
-    temporary = (
+    reasons = (
         (known.SSLError, tls_failed),
         (known.ProxyError, f"the proxy of HTTPS_PROXY or HTTP_PROXY failed: {innermost}"),
         (known.ConnectTimeout, f"no connection within {CONNECT_SECONDS:g} seconds"),
         (known.Timeout, f"no answer within {READ_SECONDS:g} seconds"),
         ((known.ConnectionError, known.ChunkedEncodingError), innermost),
-    )
-    permanent = (
         (known.TooManyRedirects, f"more than {MOST_REDIRECTS} redirects"),
         (known.InvalidProxyURL, "the URL of HTTPS_PROXY or HTTP_PROXY is not valid"),
         (known.InvalidHeader, "the answer has headers that are not valid"),
         ((known.RequestException, ValueError), "the request failed; check the URL"),
         (OSError, "the request failed; check that the file of REQUESTS_CA_BUNDLE exists"),
     )
-    for kind, reason in temporary:
-        if isinstance(error, kind):
-            return _FetchError(reason, retry_after=0)
-    return _FetchError(next(reason for kind, reason in permanent if isinstance(error, kind)))
+    is_temporary = isinstance(error, (known.ConnectionError, known.Timeout, known.ChunkedEncodingError))
+    reason = next(reason for kind, reason in reasons if isinstance(error, kind))
+    return _FetchError(reason, retry_after=0 if is_temporary else None)
 
 
 def _check_redirect(answer: requests.Response, **_settings: Any) -> None:

@@ -23,7 +23,7 @@ from urllib3.exceptions import SSLError
 from jobs.kit import web
 from jobs.kit.values.reads import Page
 from jobs.kit.values.text import without_credentials
-from jobs.kit.web import Fetcher, fetch
+from jobs.kit.web import fetch, fetch_all
 from tests.control_plane import expire, make_certificates
 from tests.serving import serving
 from tests.wire import recorder
@@ -86,18 +86,36 @@ def test_many_documents_are_fetched_some_at_a_time(monkeypatch: pytest.MonkeyPat
     together = threading.Barrier(web.IN_FLIGHT, timeout=10)
     numbers = [f"https://rates.example.com/{number}" for number in range(2 * web.IN_FLIGHT)]
 
-    def tried(url: str, *_: object) -> Page:
+    def tried(_session: object, url: str, *_: object) -> bytes:
         together.wait()
-        return Page(url.encode(), status=200)
+        return url.encode()
 
-    monkeypatch.setattr(web, "_fetch_with_retries", tried)
+    monkeypatch.setattr(web, "_get_body", tried)
 
-    fetcher = Fetcher(AGENT)
-    fetcher.start(numbers)
-    fetcher.wait(numbers)
+    pages = fetch_all(numbers, AGENT, lambda: False)
 
-    assert fetcher.take() == {url: Page(url.encode(), status=200) for url in numbers}
-    assert (fetcher.take(), fetcher.pending()) == ({}, frozenset())
+    assert pages == {url: Page(url.encode(), status=200) for url in numbers}
+    assert list(pages) == numbers
+
+
+def test_a_request_that_never_ends_delays_the_next_only_until_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    end, silent, good = threading.Event(), "https://silent.example.com/", "https://rates.example.com/"
+
+    def tried(_session: object, url: str, *_: object) -> bytes:
+        if url == silent:
+            end.wait(30)
+        return b""
+
+    monkeypatch.setattr(web, "IN_FLIGHT", 1)
+    monkeypatch.setattr(web, "TOTAL_SECONDS", 2.0)
+    monkeypatch.setattr(web, "_get_body", tried)
+    begun = monotonic()
+
+    pages = fetch_all([silent, good], AGENT, lambda: False)
+
+    assert pages == {silent: Page(error="no complete answer within 2 seconds"), good: Page(status=200)}
+    assert monotonic() - begun < 10
+    end.set()
 
 
 @responses.activate
@@ -230,6 +248,24 @@ def test_an_endless_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     end.set()
 
 
+@pytest.mark.parametrize("beginning", [b"HTTP/1.1 200 OK\r\nA: ", b"HTTP/1.1 200 OK\r\n\r\n"], ids=["header", "body"])
+def test_single_bytes_do_not_extend_the_limit(beginning: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    end = threading.Event()
+
+    def in_bytes() -> Iterator[bytes]:
+        yield beginning
+        while not end.wait(0.05):
+            yield b"a"
+
+    monkeypatch.setattr(web, "TOTAL_SECONDS", 0.5)
+
+    with answering(in_bytes()) as url:
+        error = fetch(url, AGENT).error
+        end.set()
+
+    assert error == "no complete answer within 0.5 seconds"
+
+
 def test_a_url_is_shown_without_credentials_and_query() -> None:
     assert without_credentials(URL) == "https://rates.example.com:8443/daily.xml"
     assert without_credentials("http://[::1]:1/x") == "http://[::1]:1/x"
@@ -256,14 +292,15 @@ def test_proxies_and_authorities_come_from_the_environment(monkeypatch: pytest.M
 
 
 @contextmanager
-def answering(answer: bytes) -> Iterator[str]:
+def answering(answer: bytes | Iterator[bytes]) -> Iterator[str]:
     """Answer each request with these bytes and close the connection; yield the URL."""
 
     class Handler(StreamRequestHandler):
         def handle(self) -> None:
             while self.rfile.readline().strip():
                 pass
-            self.wfile.write(answer)
+            for part in [answer] if isinstance(answer, bytes) else answer:
+                self.wfile.write(part)
 
     server = ThreadingTCPServer(("127.0.0.1", 0), Handler)
     with serving(server):
@@ -397,7 +434,9 @@ def test_a_resolver_that_hangs_is_named(monkeypatch: pytest.MonkeyPatch) -> None
     ended = threading.Event()
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: ended.wait())
 
-    error = fetch("https://rates.example.com/", AGENT, seconds=0.1).error
+    monkeypatch.setattr(web, "TOTAL_SECONDS", 0.1)
+
+    error = fetch("https://rates.example.com/", AGENT).error
     ended.set()
 
     assert error == "no DNS server answered"

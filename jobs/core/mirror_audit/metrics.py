@@ -23,7 +23,7 @@ def gauges(
     observed: Observed, settings: Settings, plan: Plan, results: Sequence[Result], _now: datetime
 ) -> Iterator[Sample]:
     """Yield the metrics of the RegistryMirrors in the cluster, by name."""
-    found = conditions(observed, settings, plan, results)
+    found = conditions(observed, settings, results)
     known = [
         (head.key.name, condition.status == "True") for head, _, condition in found if condition.status != "Unknown"
     ]

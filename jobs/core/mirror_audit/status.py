@@ -128,9 +128,9 @@ _MOST_NAMED = 3
 def status_updates(
     observed: Observed, settings: Settings, plan: Plan, results: Sequence[Result], now: datetime
 ) -> Sequence[StatusUpdate]:
-    """Return the status updates of the RegistryMirrors in the cluster that are not pending."""
+    """Return the status updates of the RegistryMirrors in the cluster."""
     updates = []
-    for head, found, condition in conditions(observed, settings, plan, results):
+    for head, found, condition in conditions(observed, settings, results):
         last = head.status_as(MirrorStatus)
         fields = {"findings": len(found), **changes(last, found, observed, now)}
         updates.append(status_update(head, REGISTRY_MIRRORS, last, condition, now, **fields))
@@ -138,9 +138,9 @@ def status_updates(
 
 
 def conditions(
-    observed: Observed, settings: Settings, plan: Plan, results: Sequence[Result]
+    observed: Observed, settings: Settings, results: Sequence[Result]
 ) -> list[tuple[Head, Sequence[Finding], Condition]]:
-    """Return the findings and condition Ready of the RegistryMirrors in the cluster that are not pending, by name."""
+    """Return the findings and condition Ready of the RegistryMirrors in the cluster, by name."""
     findings = by_subject(
         result
         for result in results
@@ -149,7 +149,7 @@ def conditions(
     probed = settings.probing is Probing.NETWORK
     # Those of files have no uid.
     heads = [each.head for each in observed.mirrors] + [each.head for each in observed.invalid_mirrors]
-    final = (head for head in heads if head.uid and not head.terminating and head.key.name not in plan.pending)
+    final = (head for head in heads if head.uid and not head.terminating)
     of_mirror = [
         (head, [each.finding for each in findings.get(head.key.name, [])])
         for head in sorted(final, key=lambda head: head.key)

@@ -6,7 +6,7 @@ order.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any, Generic
 from jobs.kit.api.answers import error_of
 from jobs.kit.api.cluster import Cluster
 from jobs.kit.run import log, pod_message, report
-from jobs.kit.run.apply import apply
+from jobs.kit.run.apply import apply, write_statuses
 from jobs.kit.run.brakes import block_deletes
 from jobs.kit.run.job import Job, Observed, OptionsOfJob, Settings
-from jobs.kit.run.pages import Pages
 from jobs.kit.run.results import (
     UNCHANGED,
     as_done,
@@ -43,17 +42,31 @@ from jobs.kit.run.session import (
     in_session,
     log_target,
     stopped_by_signals,
+    user_agent,
 )
-from jobs.kit.run.statuses import Statuses
+from jobs.kit.values.conditions import StatusUpdate
 from jobs.kit.values.errors import ApiError, ChoresError
-from jobs.kit.values.model import Action, DryRun, ExitCode, Finding, Need, Outcome, Plan, Result, RunOptions
-from jobs.kit.values.reads import ReadResult
+from jobs.kit.values.model import (
+    Action,
+    DryRun,
+    ExitCode,
+    Fetch,
+    Finding,
+    Need,
+    ObjectKey,
+    Outcome,
+    Plan,
+    Result,
+    RunOptions,
+)
+from jobs.kit.values.reads import Page, ReadResult
 
 if TYPE_CHECKING:
     from jobs.kit.run.gauges import Sample
 
 _ATTEMPTS = 3  # to resolve a write conflict: each attempt may conflict again; then the next run resolves it
 _POLL_SECONDS = 3.0  # between two observations while the next step is not possible yet
+_PROBES_SECONDS = 120.0  # for all probes; with `wait_seconds` and the writes, 120 less than the deadlines of CronJobs
 _BATCH, _BATCH_BYTES = 64, 4 << 20  # objects that are read before they are reduced
 # If several apply, the run ends with the first of these. A run that is stopped ends with the signal's exit code.
 _PRECEDENCE = (ExitCode.FAILED, ExitCode.BRAKE, ExitCode.REFUSED, ExitCode.FINDINGS)
@@ -156,8 +169,9 @@ class _Run(Generic[Settings, Observed]):
         self.wait_seconds = job.steps.wait_seconds if job.steps else 0.0
         self.wait_end = 0.0
         self.has_waited = False
-        self.pages = Pages(job.name, stopping, self.wait_seconds)
-        self.statuses = Statuses(job, cluster, settings, options.dry_run, stopping, lambda: self.now)
+        self.pages: dict[str, Page] = {}  # by URL
+        self.probes_end = monotonic() + self.wait_seconds + _PROBES_SECONDS  # a run also probes while it waits
+        self.early: set[ObjectKey] = set()  # custom resources whose statuses were written before a wait
 
     @cached_property
     def now(self) -> datetime:
@@ -167,15 +181,13 @@ class _Run(Generic[Settings, Observed]):
     def execute(self) -> tuple[Plan, Sequence[Result]]:
         """Run the phases; return the plan and the result of each of its findings, sorted by object and code."""
         self.observe()
-        if not (self.job.steps and self.writes):
-            self._wait_for_slow_pages()
         results = self._write_until_done()
         written = sum(result.outcome is Outcome.DONE for result in results)
         results = self._with_causes(results, written)
         # By object and code. A sort by both needs a tuple for each result: 8 MB for 100,000.
         results.sort(key=lambda result: result.finding.code)
         results.sort(key=lambda result: result.finding.object)
-        failed = self.statuses.write(self.observed, self.plan, results)
+        failed = self._write_statuses(self._status_updates(results))
         return self.plan, [*results, *self._with_causes(failed, written)]
 
     def gauges(self, results: Sequence[Result]) -> Iterator[Sample]:
@@ -200,20 +212,11 @@ class _Run(Generic[Settings, Observed]):
 
         A later step reads the objects that plans of earlier steps needed before it plans: it probably needs the same.
         """
-        self.statuses.observed_again()
         observed = self.job.observe(self.cluster, self.settings)
         observed = self._read_documents(observed, sorted(self.needed)) if self.needed else observed
         plan, self.observed = self._plan_until_complete(observed)
         limits = self.job.limits
         self.plan = block_deletes(plan, limits.max_deletes) if limits.brake else plan
-
-    def _wait_for_slow_pages(self) -> None:
-        """Wait for slow pages and plan again; write the statuses that do not depend on them first."""
-        while self.plan.fetches:
-            reported = [Result(finding, Outcome.REPORTED) for finding in self.plan.findings]
-            self.statuses.write_early(self.observed, self.plan, reported)
-            self.pages.wait()
-            self.plan, self.observed = self._plan_until_complete(self.observed)
 
     def _write_until_done(self) -> list[Result]:
         """Apply the plan; then read again and apply what is left, until no further write is possible.
@@ -301,12 +304,9 @@ class _Run(Generic[Settings, Observed]):
     def _wait_for_next_step(self, results: Sequence[Result]) -> bool:
         """Write statuses and pause, if a later observation may change the plan; return whether to observe again."""
         moment = monotonic() + _POLL_SECONDS
-        if not self.plan.fetches and (not self.plan.may_progress or moment > self.wait_end):
+        if not self.plan.may_progress or moment > self.wait_end:
             return False
-        self.statuses.write_early(self.observed, self.plan, as_failed(results))
-        if self.plan.fetches:
-            self.pages.wait()
-            return not self.stopping()
+        self._write_statuses_before_wait(as_failed(results))
         if not self.has_waited:
             self.has_waited = True
             message = "%s: not everything is ready yet: the run reads again for up to %g seconds"
@@ -315,24 +315,47 @@ class _Run(Generic[Settings, Observed]):
             sleep(0.1)
         return not self.stopping()
 
-    def _plan_until_complete(self, observed: Observed) -> tuple[Plan, Observed]:
-        """Plan, read what the plan needs and plan again, until it needs nothing, or only slow pages.
+    def _write_statuses_before_wait(self, results: Sequence[Result]) -> None:
+        """Write statuses before a wait: for each custom resource one, and one more when it becomes ready.
 
-        The plan is returned without findings that are not final until these pages arrive.
+        Any status in between would create an Event for each pod that starts.
         """
+        updates = [
+            each
+            for each in self._status_updates(results)
+            if each.key not in self.early or (each.event and each.event["type"] == "Normal")
+        ]
+        failed = {each.finding.object for each in self._write_statuses(updates)}
+        for each in updates:
+            if each.key in failed:
+                continue
+            self.early.add(each.key)
+            if each.event:
+                log.log.info("%s: %s: %s: %s", self.job.name, each.key, each.event["reason"], each.event["message"])
+
+    def _write_statuses(self, updates: Sequence[StatusUpdate]) -> list[Result]:
+        """Write the statuses; return the result of each that failed, sorted by object."""
+        failed = write_statuses(self.cluster, updates, self.job.resources, self.options.dry_run)
+        return sorted(failed, key=lambda result: result.finding.object)
+
+    def _status_updates(self, results: Sequence[Result]) -> Sequence[StatusUpdate]:
+        """Return the statuses to write: none if the run was stopped, because some results are missing."""
+        if self.job.status_updates is None or self.stopping():
+            return []
+        now = self.cluster.transport.clock.now() if self.early else self.now  # Events of one moment have one name
+        return self.job.status_updates(self.observed, self.settings, self.plan, results, now)
+
+    def _plan_until_complete(self, observed: Observed) -> tuple[Plan, Observed]:
+        """Plan, read what the plan needs and plan again, until it needs nothing."""
         plan = self.job.plan(observed, self.settings, self.now)
-        while plan.needs or not self.pages.are_slow(plan.fetches):
+        while plan.needs or plan.fetches:
             if self.job.steps:
                 self._remember_objects(plan.needs)
             observed = self._read_documents(observed, plan.needs)
             if plan.fetches:
-                observed = observed.with_documents({}, self.pages.fetch(plan.fetches))
+                observed = observed.with_documents({}, self._fetch(plan.fetches))
             plan = self.job.plan(observed, self.settings, self.now)
-        if not plan.fetches:
-            return plan, observed
-        pending = plan.pending
-        final = [each for each in plan.findings if not each.subjects or not pending.issuperset(each.subjects)]
-        return replace(plan, findings=final), observed
+        return plan, observed
 
     def _remember_objects(self, needs: Collection[Need]) -> None:
         """Remember the objects that a later step reads before it plans.
@@ -352,6 +375,21 @@ class _Run(Generic[Settings, Observed]):
                 observed, read = observed.with_documents(read, {}), {}
         stopped = ReadResult(error=ApiError(0, "not read: the run was stopped"))
         return observed.with_documents({**read, **dict.fromkeys(requested.values(), stopped)}, {})
+
+    def _fetch(self, fetches: Sequence[Fetch]) -> Mapping[str, Page]:
+        """Return the documents of the web by URL; those of earlier plans of the run, unless a Fetch has `again`."""
+        from jobs.kit.web import fetch_all
+
+        # In their order, each once.
+        new = dict.fromkeys(each.url for each in fetches if each.again or each.url not in self.pages)
+        probes = {each.url for each in fetches if each.is_probe}
+        pages = fetch_all(new, user_agent(self.job.name), self.stopping, probes, self.probes_end)
+        # Only once all are there: otherwise, the time of its result distinguishes a closed port from a silent one.
+        for url in sorted(probes & pages.keys()):
+            if pages[url].error:
+                log.log.info("%s: %s: %s", self.job.name, url, pages[url].error)
+        self.pages |= pages
+        return {each.url: self.pages[each.url] for each in fetches}
 
     def _apply(self, findings: Sequence[Finding]) -> list[Result]:
         writes = sum(1 for finding in findings if finding.fix)

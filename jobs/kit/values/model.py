@@ -219,10 +219,10 @@ class Brake(NamedTuple):
 
 
 class Fetch(NamedTuple):
-    """A document of the web that must be fetched before the findings about `subject` are final.
+    """A document of the web that must be fetched before the findings are final.
 
     - `url`: several fetches may have the same one.
-    - `subject`: the name of a custom resource. Empty: no finding is final.
+    - `subject`: the name of the custom resource that needs it.
     - `is_probe`: its redirects are not followed, and only the log has the reason of a failure.
     - `again`: each observation of a run fetches it again.
     """
@@ -301,11 +301,6 @@ class Plan:
         )
         object.__setattr__(self, "findings", tuple(findings))
         object.__setattr__(self, "needs", tuple(sorted(set(self.needs))))
-
-    @property
-    def pending(self) -> frozenset[str]:
-        """The custom resources whose findings are not final until pages arrive; those of all others are."""
-        return frozenset(each.subject for each in self.fetches if each.subject)
 
 
 class Outcome(str, Enum):
