@@ -11,14 +11,19 @@ from dataclasses import dataclass
 
 import click
 
-from jobs.core.fetch_rates.exchange_rates import ExchangeRate, ProviderName, Spec, parse_exchange_rate, spec_problems
-from jobs.core.fetch_rates.figures import PIVOT
+from jobs.core.fetch_rates.exchange_rates import (
+    PIVOT,
+    ExchangeRate,
+    ProviderName,
+    Spec,
+    parse_exchange_rate,
+    spec_problems,
+)
 from jobs.core.fetch_rates.observe import observe
 from jobs.core.fetch_rates.observed import MAX_CHANGE_PERCENT, NAME, Observed, Settings
-from jobs.core.fetch_rates.plan import plan
+from jobs.core.fetch_rates.plan import plan, status_updates
 from jobs.core.fetch_rates.print_rate import print_rate
 from jobs.core.fetch_rates.providers import PROVIDERS
-from jobs.core.fetch_rates.status import status_updates
 from jobs.kit.api.connect import Connection
 from jobs.kit.api.custom_resources import from_files
 from jobs.kit.run import flags

@@ -9,8 +9,17 @@ from fractions import Fraction
 import pytest
 
 from jobs.core.fetch_rates.choice import Choice, Jump, NoFigures, ProviderFailure, ProviderNeed, choose, date_failure
-from jobs.core.fetch_rates.exchange_rates import ProviderName, Spec
-from jobs.core.fetch_rates.figures import BadRateError, Figures, MissingError, Table, change, figures, same
+from jobs.core.fetch_rates.exchange_rates import (
+    BadRateError,
+    Figures,
+    MissingError,
+    ProviderName,
+    Spec,
+    Table,
+    change,
+    figures,
+    same,
+)
 from jobs.core.fetch_rates.providers import BadDocumentError, table
 from jobs.kit.web import MAX_BODY_BYTES
 from tests.rates import DOCUMENTS, RATES, ago, ecb, frankfurter, open_er_api, today

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from jobs.__main__ import chores
-from jobs.core.fetch_rates.figures import Figures
+from jobs.core.fetch_rates.exchange_rates import Figures
 from jobs.core.sync_copies.kinds import KINDS
 from jobs.kit.run.flags import variable
 from jobs.kit.values.registry import JOBS, SETTINGS, module

@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from jobs.core.fetch_rates.exchange_rates import Spec
-from jobs.core.fetch_rates.figures import BadRateError, Figures, MissingError, Table, change, figures, same
+from jobs.core.fetch_rates.exchange_rates import BadRateError, Figures, MissingError, Spec, Table, change, figures, same
 from jobs.core.fetch_rates.providers import DEFAULTS
 
 MOST_DAYS = 6  # at Easter, the longest break, a rate gets five days old

@@ -4,22 +4,77 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 from datetime import date
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import structs
 
 from jobs.core.fetch_rates.choice import Choice, Jump, NoFigures, ProviderNeed, Tables, choose, provider_rate
-from jobs.core.fetch_rates.configmap import conflict_reason, is_untouched, manifest
-from jobs.core.fetch_rates.exchange_rates import ExchangeRate, RateStatus
-from jobs.core.fetch_rates.figures import Figures
-from jobs.core.fetch_rates.observed import Observed, Settings
-from jobs.kit.data.contents import AnyContent, Content
-from jobs.kit.data.manifests import changes, fields_changed, metadata_changes, repair, shown_metadata
+from jobs.core.fetch_rates.exchange_rates import ExchangeRate, Figures, RateStatus
+from jobs.core.fetch_rates.observed import NAME, Observed, Settings
+from jobs.kit.data.contents import CONFIGMAP, AnyContent, Content
+from jobs.kit.data.manifests import ContentManifest, changes, fields_changed, metadata_changes, repair, shown_metadata
 from jobs.kit.data.objects import ReducedObject
+from jobs.kit.values import stamps
+from jobs.kit.values.decoding import decode_list
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.model import Action, Change, Deletion, DryRun, ExitCode, Finding, Fix, Need, ObjectKey, Severity
 from jobs.kit.values.reads import terminating, unreadable
+from jobs.kit.values.resources import EXCHANGE_RATES
+
+_EXCHANGE_RATE = (EXCHANGE_RATES.api_version, EXCHANGE_RATES.kind)
+
+
+def manifest(rate: ExchangeRate, figures: Figures, actual: ReducedObject | None) -> ContentManifest:
+    """Return the desired ConfigMap with these figures; of the `actual` one, owners of other kinds stay."""
+    content = Content(data=figures.data())
+    at = rate.head.key
+    stamp = stamps.stamp(NAME, at.namespace, at.name, figures.source, content.fingerprint(rate.subject))
+    return ContentManifest(
+        CONFIGMAP,
+        rate.configmap,
+        stamp.labels,
+        stamp.annotations,
+        content,
+        owner_references=_owner_references(rate, actual),
+    )
+
+
+def _owner_references(rate: ExchangeRate, actual: ReducedObject | None) -> bytes:
+    """Return the owner references as JSON: the ExchangeRate, and all owners of other kinds.
+
+    blockOwnerDeletion stays unset: some clusters require a right on the finalizers of ExchangeRates to set it.
+    https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#ownerreferencespermissionenforcement
+    """
+    if not rate.head.uid:
+        return b""
+    owned = decode_list(actual.header.owner_references if actual else b"", dict[str, Any])
+    others = [each for each in owned if (each.get("apiVersion"), each.get("kind")) != _EXCHANGE_RATE]
+    owner = {
+        "apiVersion": EXCHANGE_RATES.api_version,
+        "kind": EXCHANGE_RATES.kind,
+        "name": rate.head.key.name,
+        "uid": rate.head.uid,
+        "controller": not any(each.get("controller") for each in others),  # the API server accepts at most one
+    }
+    return msgspec.json.encode([*others, owner])
+
+
+def conflict_reason(rate: ExchangeRate, actual: ReducedObject) -> str:
+    """Return why the ConfigMap is not written: it belongs to someone else; empty if it may be written."""
+    if not stamps.is_managed(actual.header.labels, NAME, rate.configmap.namespace):
+        return "exists and is not managed by kube-chores: left untouched"
+    others = [owner.name for owner in actual.header.owners if (owner.api_version, owner.kind) == _EXCHANGE_RATE]
+    if not rate.head.uid and others and rate.head.key.name not in others:
+        return f"belongs to exchangerate/{others[0]}: left untouched"
+    return ""
+
+
+def is_untouched(rate: ExchangeRate, actual: ReducedObject) -> bool:
+    """Whether the content of the ConfigMap is what a run wrote."""
+    written = actual.header.annotations.get(stamps.FINGERPRINT)
+    return actual.content is not None and written == actual.content.fingerprint(rate.subject)
+
 
 _LONGEST_SHOWN = 60
 CONFLICT = "Conflict"  # the reason of a condition: the next run reads such a ConfigMap by name

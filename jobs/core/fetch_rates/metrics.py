@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 
-from jobs.core.fetch_rates.exchange_rates import subject
-from jobs.core.fetch_rates.figures import Figures
+from jobs.core.fetch_rates.exchange_rates import Figures, subject
 from jobs.core.fetch_rates.observed import Observed, Settings
-from jobs.core.fetch_rates.status import reported
+from jobs.core.fetch_rates.plan import reported
 from jobs.kit.run.gauges import Metric, Sample, of_resources
 from jobs.kit.values.model import Plan, Result
 from jobs.kit.values.turns import in_turns

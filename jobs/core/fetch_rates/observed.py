@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 
 from jobs.core.fetch_rates.choice import ProviderFailure, Tables, date_failure
-from jobs.core.fetch_rates.exchange_rates import ExchangeRate
-from jobs.core.fetch_rates.figures import Table
+from jobs.core.fetch_rates.exchange_rates import ExchangeRate, Table
 from jobs.core.fetch_rates.providers import BadDocumentError, table
 from jobs.kit.data.contents import CONFIGMAP
 from jobs.kit.data.objects import ObjectReducer, ReducedObject

@@ -10,8 +10,7 @@ from datetime import datetime, timezone
 import click
 
 from jobs.core.fetch_rates.choice import Choice, Jump, ProviderNeed, choose
-from jobs.core.fetch_rates.exchange_rates import Spec
-from jobs.core.fetch_rates.figures import Figures
+from jobs.core.fetch_rates.exchange_rates import Figures, Spec
 from jobs.core.fetch_rates.observed import NAME, Observed
 from jobs.kit.run import log
 from jobs.kit.run.session import user_agent

@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from jobs.core.fetch_rates.figures import PIVOT, Table, is_day
+from jobs.core.fetch_rates.exchange_rates import PIVOT, Table, is_day
 
 _NUMBER = re.compile(r"-?[0-9]{1,40}(\.[0-9]{1,40})?([eE][-+]?[0-9]{1,4})?")
 
