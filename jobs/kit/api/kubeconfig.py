@@ -28,7 +28,7 @@ import msgspec
 import yaml
 from msgspec import Meta, Struct
 
-from jobs.kit.api.endpoint import Certificate, Endpoint, Impersonation, bearer, cached
+from jobs.kit.api.endpoint import Certificate, Endpoint, Impersonation, bearer, cached, read_limited
 from jobs.kit.values.errors import ConfigurationError
 from jobs.kit.values.names import is_label
 from jobs.kit.values.text import visible
@@ -36,7 +36,7 @@ from jobs.kit.values.text import visible
 try:
     from kubernetes.config.config_exception import ConfigException
     from kubernetes.config.exec_provider import ExecProvider
-    from kubernetes.config.kube_config import ConfigNode, FileOrData, KubeConfigLoader, KubeConfigMerger
+    from kubernetes.config.kube_config import ConfigNode, KubeConfigLoader, KubeConfigMerger
 except ImportError as error:
     raise ConfigurationError(
         f"a kubeconfig needs the Python package kubernetes, which cannot be imported ({error}): the image does not have"
@@ -155,13 +155,15 @@ class _Kubeconfig:
     def pem(self, part: str, name: str) -> bytes:
         """Return the content of a file, or of the field with -data; empty without both."""
         what = f"{self.of_cluster if part == 'cluster' else self.of_user}: {name}"
-        found = FileOrData(self.raw[part], name, file_base_path=str(self.folders.get(part, "")))
+        data, file = self.raw[part].get(f"{name}-data"), self.raw[part].get(name)
         try:
-            content = base64.standard_b64decode(found.as_data() or "")
+            content = base64.standard_b64decode(data or "")
+            if not data and file:
+                content = read_limited(self.folders[part] / file)
         except OSError as error:
             raise self.problem(f"{what} cannot be read: {error}") from error
         except ValueError:
-            raise self.problem(f"{what} is not valid: {name}-data must be base64, and a file text") from None
+            raise self.problem(f"{what} is not valid: {name}-data must be base64") from None
         if content and b"-----BEGIN " not in content:
             raise self.problem(f"{what} is not PEM")
         return content
@@ -408,7 +410,7 @@ def _read_token(config: _Kubeconfig, file: Path) -> str:
     """Return the token of the file, or `token` if the file is empty or cannot be read."""
     problem = "is empty"
     try:
-        if token := file.read_text().strip():
+        if token := read_limited(file).decode().strip():
             return token
     except (OSError, UnicodeDecodeError) as error:
         problem = f"cannot be read: {error}"
