@@ -73,9 +73,11 @@ def in_context(**context: Any) -> dict[str, Any]:
 
 TWO = named("context", ("here", {"cluster": "one", "user": "me"}), ("there", {"cluster": "one", "user": "you"}))
 USERS = named("user", ("me", {"token": "own"}), ("you", {"token": "yours"}))
+THERE: dict[str, Any] = {"current-context": "there"}
+NOWHERE: dict[str, Any] = {"current-context": ""}
 PEM = {"client-certificate": "ca.crt", "client-key": "ca.key"}
 DATA = {"client-certificate-data": "DATA-CRT", "client-key-data": "DATA-KEY"}
-OF_C = {"server": "https://127.0.0.1:PORT-C"}
+OF_C: dict[str, Any] = {"server": "https://127.0.0.1:PORT-C"}
 
 CASES = [
     Case("token", (config(),)),
@@ -85,10 +87,10 @@ CASES = [
     Case("empty user", (config({}),), jobs=ANONYMOUS),
     Case("absent cluster", (config(clusters=[]),)),
     Case("absent context", (config(),), context="absent"),
-    Case("no current context", (config(**{"current-context": ""}),)),
+    Case("no current context", (config(**NOWHERE),)),
     Case("option context", (config(contexts=TWO, users=USERS),), context="there"),
-    Case("first context of two files", (config(contexts=TWO, users=USERS), other(**{"current-context": "there"}))),
-    Case("context in second file", (config(**{"current-context": ""}), other())),
+    Case("first context of two files", (config(contexts=TWO, users=USERS), other(**THERE))),
+    Case("context in second file", (config(**NOWHERE), other())),
     Case("first file wins", (config(), other())),
     Case("first file wins, turned", (other(), config())),
     Case("cluster in second file", (config(clusters=[]), other())),
@@ -179,6 +181,11 @@ CASES = [
     Case("server without scheme", (config(None, {"server": "127.0.0.1:PORT-A"}),)),
     Case("proxy-url", (config(None, {"proxy-url": "http://127.0.0.1:PORT-P"}),)),
     Case("proxy-url of another scheme", (config(None, {"proxy-url": "ftp://127.0.0.1:PORT-P"}),)),
+    Case(
+        "http on loopback",
+        (config(None, {"server": "http://127.0.0.1:PORT-P", "certificate-authority": ""}),),
+        jobs="P GET  [('authorization', 'Bearer own')]",
+    ),
     Case("unknown field", (config({"token": "own", "tokne": "x"}),)),
     Case("token is a number", (config({"token": 12345}),)),
     Case("other kind", (config(kind="Other"),), jobs=OWN),
@@ -225,7 +232,7 @@ def test_the_jobs_and_kubectl_send_the_same(case: Case, folder: Path, servers: d
     options = [("--kubeconfig", joined if case.flag else ""), ("--context", case.context), ("--as", case.as_user)]
     words = [f"{name}={value}" for name, value in options if value]
 
-    command = [kubectl, "get", "--raw", "/version", *words]
+    command = [str(kubectl), "get", "--raw", "/version", *words]
     done = subprocess.run(
         command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30, check=False
     )
