@@ -190,7 +190,7 @@ CASES = [
     Case("token is a number", (config({"token": 12345}),)),
     Case("other kind", (config(kind="Other"),), jobs=OWN),
     Case("other apiVersion", (config(apiVersion="v2"),), jobs=OWN),
-    Case("two users of one name", (config(users=[*USERS, {"name": "me", "user": {"token": "last"}}]),), jobs=OWN),
+    Case("two users of one name", (config(users=[*USERS, {"name": "me", "user": {"token": "last"}}]),)),
     Case("auth-provider gcp", (config({"auth-provider": {"name": "gcp"}}),)),
     Case("no YAML", ("{",)),
     Case("namespace", (in_context(namespace="team"),)),

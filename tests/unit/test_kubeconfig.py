@@ -71,6 +71,7 @@ def run(path: Path) -> Result:
         (config(users={"me": {}}), "it is not a YAML object with lists of clusters, users and contexts"),
         (config(users=[None]), "each with a name"),
         (config(users=[{"user": {"token": "t0ken"}}]), "each with a name"),
+        (config(users=[{"name": "me"}, {"name": "me"}]), "more than one user has the name me; rename one"),
         (config(users=None), "context 'here': user 'me' is not in the kubeconfig"),
         (config(clusters=None), "context 'here': cluster 'one' is not in the kubeconfig"),
         (config(contexts=None), "it has no context 'here'; its contexts are: none"),

@@ -222,9 +222,10 @@ def _load(merger: KubeConfigMerger, path: str) -> None:
     merger.paths.append(path)
     try:
         merger.load_config(path)
-        msgspec.convert(merger.config_files[path], _File)
+        file = msgspec.convert(merger.config_files[path], _File)
     except ConfigException:  # it is empty: kubectl accepts that
         merger.config_files[path] = {}
+        return
     except yaml.MarkedYAMLError as error:  # its text quotes the file, which may contain a token
         mark = error.problem_mark
         at = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
@@ -238,6 +239,12 @@ def _load(merger: KubeConfigMerger, path: str) -> None:
             f"kubeconfig {path} cannot be used: it is not a YAML object with lists of clusters, users and contexts,"
             " each with a name"
         ) from None
+    for part, entries in (("cluster", file.clusters), ("user", file.users), ("context", file.contexts)):
+        names = [each.name for each in entries or ()]
+        if repeated := sorted({name for name in names if names.count(name) > 1}):
+            raise ConfigurationError(
+                f"kubeconfig {path} cannot be used: more than one {part} has the name {', '.join(repeated)}; rename one"
+            )
 
 
 def _named(merger: KubeConfigMerger, kind: str) -> dict[str, ConfigNode]:
