@@ -3,6 +3,7 @@
 import base64
 import contextlib
 import json
+import socket
 import ssl
 import time
 from collections.abc import Iterator
@@ -114,6 +115,29 @@ def test_a_provider_that_cannot_be_verified_gets_no_secret(
     assert (result.exit_code, server.requests, issuer.paths) == (2, [], [])
     assert "user 'me': no token of the OIDC provider: " in result.stderr
     assert "certificate verify failed" in result.stderr
+
+
+def test_a_provider_that_does_not_answer_ends_the_run(
+    tmp_path: Path, server: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobs.kit.api.kubeconfig._OIDC_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        expired = user(f"https://127.0.0.1:{silent.getsockname()[1]}", jwt("me", -60))
+        result = run(kubeconfig(tmp_path, {"server": f"http://127.0.0.1:{server.port}"}, expired))
+
+    assert (result.exit_code, server.requests) == (2, [])
+    assert "user 'me': no token of the OIDC provider: no answer within 0.2 seconds" in result.stderr
+
+
+@pytest.mark.parametrize("mistaken", ["certificate-authority", "idp-certificate-authorities"])
+def test_a_mistaken_authority_does_not_end_the_verification(
+    tmp_path: Path, server: Recorder, certificates: Path, mistaken: str
+) -> None:
+    with provider(certificates) as issuer:
+        expired = user(issuer.url, jwt("me", -60), **{mistaken: str(certificates / "ca.crt")})
+        result = run(kubeconfig(tmp_path, {"server": f"http://127.0.0.1:{server.port}"}, expired))
+
+    assert (result.exit_code, server.requests, issuer.paths) == (2, [], [])
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 """Credential plugins of a kubeconfig: without a credential, no request is sent."""
 
+import contextlib
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -276,6 +278,30 @@ def test_settings_that_a_plugin_needs(configured: Configured, server: Recorder, 
 
     assert (result.exit_code, server.requests) == (2, [])
     assert f"exec: malformed request. missing key '{missing}'" in result.stderr
+
+
+def test_a_plugin_that_fails_on_a_terminal_shows_its_own_messages(configured: Configured) -> None:
+    path = configured("echo log in first >&2; exit 1", interactiveMode="IfAvailable")
+    command = [sys.executable, "-m", "jobs", "sync-copies", "--kubeconfig", str(path)]
+    leader, follower = os.openpty()
+
+    process = subprocess.Popen(command, stdin=follower, stderr=follower, stdout=subprocess.DEVNULL)
+    os.close(follower)
+    shown = b""
+    with contextlib.suppress(OSError):  # a terminal without a process ends so
+        while part := os.read(leader, 4096):
+            shown += part
+    os.close(leader)
+
+    assert process.wait() == 2
+    assert b"log in first" in shown
+    assert b"failed: see its messages above" in shown
+
+
+def test_an_empty_variable_of_a_plugin(configured: Configured, server: Recorder) -> None:
+    path = configured(printing(SECRET), env=[{"name": "PROFILE", "value": ""}])
+
+    assert sent(connect(str(path), environ={}).endpoint).status == 200
 
 
 def test_a_plugin_does_not_read_the_rules_on_stdin(configured: Configured) -> None:

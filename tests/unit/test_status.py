@@ -715,6 +715,27 @@ def test_the_last_audit_is_not_repeated(ready: tuple[str, str, str], code: list[
     assert [each for _, _, each in problems(observed)] == [*code, "no-endpoints"]
 
 
+def test_what_only_the_last_audit_found_is_shown_next_to_an_equal_code() -> None:
+    found = [
+        finding("missing", ObjectKey("DaemonSet", "d", "nodes"), "does not exist", "quay", severity=Severity.CRITICAL)
+    ]
+    message = (
+        "daemonset/d in namespace nodes: does not exist; statefulset/s in namespace mirrors: its volume is 97% full"
+    )
+    mirror = custom("RegistryMirror", "quay", "", {}, ("False", "Missing", message), findings=2)
+
+    made = document(
+        with_jobs(
+            cronjobs=[cronjob("mirror-audit", ago(minutes=4))],
+            mirrors=[mirror],
+            evaluated={"mirror-audit": Evaluated(found)},
+        ),
+        NOW,
+    )
+
+    assert "its volume is 97% full" in made["problems"][0]["reason"]
+
+
 def test_what_to_do_about_a_finding_is_a_command_or_what_resolves_it() -> None:
     deferred = finding("deferred", deployment("api"), "would not start", deferral="missing-source")
     own = Evaluated([finding("conflict", configmap("team-b"), "exists")])

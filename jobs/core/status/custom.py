@@ -55,6 +55,7 @@ class _Status(Struct, rename="camel"):
     last_run_time: str | None = None
     rate: str = ""
     date: str = ""
+    findings: int = 0
 
 
 class _Spec(Struct, rename="camel"):
@@ -128,7 +129,7 @@ def _together(problems: Sequence[Problem]) -> list[Problem]:
     """Return the problems of mirrors; what an audit found about several mirrors in the same words is one."""
     found: dict[object, Problem] = {}
     for each in problems:
-        same = found.setdefault((each["code"], each["reason"]), each)
+        same = found.setdefault((each["code"], each["reason"], each["todo"]), each)
         if same is not each:
             same["object"] = None
             same["subjects"] += each["subjects"]
@@ -212,13 +213,13 @@ def _of_condition(job: str, each: Custom, ready: Mapping[str, Any], own: Sequenc
 
 
 def _last_audit(each: Custom, ready: Mapping[str, Any], own: Sequence[Finding]) -> list[Problem]:
-    """Return the problem with the message of the last audit in the cluster, unless `own` has one of its code.
+    """Return the problem with the message of the last audit, unless `own` has as many findings and one of its code.
 
     That audit probed, which a status does not: only its message may have the cause, such as a full volume.
     """
     code, key = _code(ready["reason"]), each.head.key
     found = CODES.get(code)
-    is_repeated = any(finding.code == code for finding in own)
+    is_repeated = _status(each).findings <= len(own) and any(finding.code == code for finding in own)
     if ready["ready"] == "True" or not found or is_repeated:
         return []
     severity = "critical" if found.severity is Severity.CRITICAL else "warning"

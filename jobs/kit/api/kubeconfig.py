@@ -14,8 +14,10 @@ import logging
 import os
 import re
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from datetime import date, datetime, timezone
@@ -45,6 +47,7 @@ except ImportError as error:
 
 _PROXIES = ("http", "https", "socks5")
 _AUTHORITY = "idp-certificate-authority"
+_OIDC_SECONDS = 30.0
 _EXEC = "client.authentication.k8s.io"
 _FRESH_SECONDS = 5.0  # if a credential is expired at once, the plugin still does not run for each request
 _SHOWN_CHARACTERS = 500
@@ -77,6 +80,7 @@ class _Cluster(Struct, rename="kebab"):
     certificate_authority_data: str = ""
     proxy_url: str = ""
     disable_compression: bool = False
+    extensions: list[dict[str, Any]] = []
 
 
 class _Plugin(Struct, rename="camel"):
@@ -84,6 +88,11 @@ class _Plugin(Struct, rename="camel"):
     install_hint: str = ""
     provide_cluster_info: bool = False
     interactive_mode: str = ""
+
+
+class _AuthProvider(Struct):
+    name: str = ""
+    config: dict[str, str] = {}
 
 
 class _User(Struct, rename="kebab"):
@@ -99,7 +108,7 @@ class _User(Struct, rename="kebab"):
     as_user_extra: dict[str, list[str]] = {}
     username: str = ""
     password: str = ""
-    auth_provider: dict[str, Any] = {}
+    auth_provider: _AuthProvider | None = None
     exec: _Plugin | None = None
 
 
@@ -223,8 +232,10 @@ def _load(merger: KubeConfigMerger, path: str) -> None:
     try:
         merger.load_config(path)
         file = msgspec.convert(merger.config_files[path], _File)
-    except ConfigException:  # it is empty: kubectl accepts that
-        merger.config_files[path] = {}
+    except ConfigException as error:
+        if yaml.safe_load(Path(path).read_bytes()) is not None:
+            raise _shape_error(path) from error
+        merger.config_files[path] = {}  # it is empty: kubectl accepts that
         return
     except yaml.MarkedYAMLError as error:  # its text quotes the file, which may contain a token
         mark = error.problem_mark
@@ -235,16 +246,20 @@ def _load(merger: KubeConfigMerger, path: str) -> None:
     except OSError as error:
         raise ConfigurationError(f"kubeconfig {path} cannot be used: {error.strerror}") from error
     except (*_SHAPE_ERRORS, yaml.YAMLError):
-        raise ConfigurationError(
-            f"kubeconfig {path} cannot be used: it is not a YAML object with lists of clusters, users and contexts,"
-            " each with a name"
-        ) from None
+        raise _shape_error(path) from None
     for part, entries in (("cluster", file.clusters), ("user", file.users), ("context", file.contexts)):
         names = [each.name for each in entries or ()]
         if repeated := sorted({name for name in names if names.count(name) > 1}):
             raise ConfigurationError(
                 f"kubeconfig {path} cannot be used: more than one {part} has the name {', '.join(repeated)}; rename one"
             )
+
+
+def _shape_error(path: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"kubeconfig {path} cannot be used: it is not a YAML object with lists of clusters, users and contexts,"
+        " each with a name"
+    )
 
 
 def _named(merger: KubeConfigMerger, kind: str) -> dict[str, ConfigNode]:
@@ -273,11 +288,11 @@ def _part(config: _Kubeconfig, node: ConfigNode | None, part: str, form: type[Pa
 
 
 def _without_unset(value: Any) -> Any:
-    """Return the value without fields that are null or empty; a text that YAML reads as a date is a text again."""
+    """Return the value without fields that are null; a text that YAML reads as a date is a text again."""
     if isinstance(value, date):
-        return str(value)
+        return value.isoformat()
     if isinstance(value, dict):
-        return {key: _without_unset(each) for key, each in value.items() if each not in (None, "")}
+        return {key: _without_unset(each) for key, each in value.items() if each is not None}
     return [_without_unset(each) for each in value] if isinstance(value, list) else value
 
 
@@ -292,7 +307,7 @@ def _problems(config: _Kubeconfig) -> Iterator[str]:
         yield f"{config.of_user} has both a token and a username or password; remove one"
     if (user.client_certificate or user.client_certificate_data) and not (user.client_key or user.client_key_data):
         yield f"{config.of_user} has a client certificate but no key; set client-key or client-key-data"
-    if user.auth_provider and user.auth_provider.get("name") != "oidc":
+    if user.auth_provider and user.auth_provider.name != "oidc":
         yield f"{config.of_user}: only the auth-provider oidc is supported; use a credential plugin (exec) instead"
 
 
@@ -404,12 +419,12 @@ def _credentials(config: _Kubeconfig, server: str, proxy: str | None, authority:
     if user.token:
         return lambda: bearer(user.token, f"{config.of_user}: token"), lambda: certificate
     if user.username or user.password:
-        basic = base64.b64encode(f"{user.username}:{user.password}".encode(errors="surrogateescape")).decode()
+        basic = base64.b64encode(f"{user.username}:{user.password}".encode(errors="replace")).decode()
         return lambda: f"Basic {basic}", lambda: certificate
     if user.auth_provider:
         return cached(lambda: _oidc_token(config)), lambda: certificate
     if user.exec and not certificate:
-        return _plugin_credentials(config, user.exec, _cluster_info(config, server, proxy, authority))
+        return _plugin_credentials(config, user.exec, _cluster_info(config.cluster, server, proxy, authority))
     return lambda: "", lambda: certificate
 
 
@@ -419,7 +434,7 @@ def _read_token(config: _Kubeconfig, file: Path) -> str:
     try:
         if token := read_limited(file).decode().strip():
             return token
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         problem = f"cannot be read: {error}"
     if config.user.token:
         return config.user.token
@@ -431,10 +446,12 @@ def _oidc_token(config: _Kubeconfig) -> str:
 
     https://kubernetes.io/docs/reference/access-authn-authz/authentication/#using-kubectl
     """
-    settings = config.user.auth_provider.setdefault("config", {})
+    assert config.user.auth_provider
+    settings = config.user.auth_provider.config
     # Without an authority, the package would not verify the provider that gets the refresh token.
-    authority = {} if any("authority" in each for each in settings) else {_AUTHORITY: certifi.where()}
-    current: dict[str, Any] = {**authority, **settings}
+    is_verified = settings.get(_AUTHORITY) or settings.get(f"{_AUTHORITY}-data")
+    authority = {} if is_verified else {_AUTHORITY: certifi.where()}
+    current: dict[str, Any] = {"client-secret": "", **settings, **authority}
     document = {
         "current-context": "oidc",
         "contexts": [{"name": "oidc", "context": {"cluster": "oidc", "user": "oidc"}}],
@@ -449,14 +466,24 @@ def _oidc_token(config: _Kubeconfig) -> str:
         try:
             config.merger.save_changes()
         except OSError as error:
-            _log.warning("%s: the renewed tokens of %s cannot be saved: %s", config.where, config.of_user, error)
+            _log.warning("the renewed tokens of %s cannot be saved in the kubeconfig: %s", config.of_user, error)
 
     loader = KubeConfigLoader(document, config_persister=save)
     loaded = _Loaded()
+    done: Future[None] = Future()
+
+    def load() -> None:
+        try:
+            done.set_result(loader.load_and_set(loaded))
+        except Exception as error:  # whatever the network, the provider or the token is
+            done.set_exception(error)
+
+    threading.Thread(target=load, daemon=True).start()  # the package has no limits on the time of its requests
     try:
-        loader.load_and_set(loaded)
-    except Exception as error:  # whatever the network, the provider or the token is
-        raise config.problem(f"{config.of_user}: no token of the OIDC provider: {_printable(str(error))}") from None
+        done.result(_OIDC_SECONDS)
+    except Exception as error:
+        why = _printable(str(error)) or f"no answer within {_OIDC_SECONDS:g} seconds"
+        raise config.problem(f"{config.of_user}: no token of the OIDC provider: {why}") from None
     if "BearerToken" not in loaded.api_key:
         raise config.problem(f"{config.of_user}: the id-token of auth-provider is not a JSON Web Token; log in again")
     return loaded.api_key["BearerToken"]
@@ -529,7 +556,9 @@ def _run_plugin(
     except msgspec.ValidationError as error:
         raise problem("did not print an ExecCredential", str(error)) from None
     except _SHAPE_ERRORS as error:
-        raise problem("failed", "; ".join(filter(None, [str(error), plugin.install_hint]))) from None
+        # On a terminal the package does not read the plugin's messages, and cannot report why it failed.
+        why = "see its messages above" if terminal is sys.stdin and isinstance(error, AttributeError) else str(error)
+        raise problem("failed", "; ".join(filter(None, [why, plugin.install_hint]))) from None
     if bool(credential.client_certificate_data) != bool(credential.client_key_data):
         raise problem("printed only one of clientCertificateData and clientKeyData")
     if not credential.token and not credential.client_certificate_data:
@@ -537,21 +566,19 @@ def _run_plugin(
     return credential
 
 
-def _cluster_info(config: _Kubeconfig, server: str, proxy: str | None, authority: bytes) -> dict[str, Any]:
-    """Return the `cluster` of an ExecCredential; the package moves the extension for plugins into its `config`.
+def _cluster_info(cluster: _Cluster, server: str, proxy: str | None, authority: bytes) -> dict[str, Any]:
+    """Return the `cluster` of an ExecCredential.
 
     https://kubernetes.io/docs/reference/config-api/client-authentication.v1/#client-authentication-k8s-io-v1-Cluster
     """
-    cluster = config.cluster
-    extensions = config.raw["cluster"].get("extensions") or []
-    own = next((each["extension"] for each in extensions if each.get("name") == f"{_EXEC}/exec"), None)
+    own = (each.get("extension") for each in cluster.extensions if each.get("name") == f"{_EXEC}/exec")
     info = {
         "tls-server-name": cluster.tls_server_name,
         "insecure-skip-tls-verify": cluster.insecure_skip_tls_verify,
         "certificate-authority-data": base64.b64encode(authority).decode(),
         "proxy-url": cluster.proxy_url or proxy,
         "disable-compression": cluster.disable_compression,
-        "config": own,
+        "config": next(own, None),
     }
     return {"server": server, **{name: value for name, value in info.items() if value}}
 

@@ -318,7 +318,7 @@ class Outcome(str, Enum):
 class Result(Struct, frozen=True, gc=False):
     """A finding and its outcome in this run; `message` is the reason of that outcome, if it needs one.
 
-    `cause` is the code of a failed write that the object's namespace alone may have caused (jobs/kit/run/refusals.py).
+    `cause` is the code of a failed write that the object's namespace alone may have caused (jobs/kit/run/results.py).
     `refused_by` is the name of the policy or webhook that refused it. `is_event`: the write was that of an Event.
     """
 
