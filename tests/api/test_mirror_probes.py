@@ -238,7 +238,7 @@ def waiting(api: Api, registries: Registries) -> Iterator[subprocess.Popen[str]]
     """Start a repair that waits for the conditions of its next steps, with a second for a server that is silent."""
     kubeconfig = api.service_account_kubeconfig("kube-chores", "mirror-repair")
     env = {**os.environ, **registries.env, "KUBECONFIG": str(kubeconfig), "CHORES_REPAIR": "1", "CHORES_WAIT": "60"}
-    code = "from jobs import __main__ as cli; from jobs.kit import web; web.PROBE_SECONDS = 1.0; cli.main(['mirror-audit'])"
+    code = "from jobs.__main__ import main; from jobs.kit import web; web.PROBE_SECONDS = 1.0; main(['mirror-audit'])"
     pipe = subprocess.PIPE
     process = subprocess.Popen([sys.executable, "-c", code], env=env, cwd=ROOT, stdout=pipe, stderr=pipe, text=True)
     try:
