@@ -16,7 +16,7 @@ from tests.fault_world import Built, World, resource_of
 from tests.sandbox.test_every_fault import every_world
 
 OTHER = "in-other-words "
-# What differs between two runs that do the same: times, uids and ports.
+# Times, uids and ports: another in each run.
 NOISE = re.compile(r'"[^"]*\d\d:\d\d[^"]*"|\d+ (s|min|seconds) ago|:\d{5}\b|[0-9a-f]{8,}')
 
 
@@ -46,7 +46,7 @@ def reworded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def done(cluster: World) -> list[object]:
-    """What two runs and `chores status` do and report, without what differs in each run."""
+    """What two runs and `chores status` do and report, without what is another in each run."""
     found: list[object] = []
     for job in (cluster.job, cluster.job, "status"):
         ran = replace(cluster, job=job).run()
