@@ -135,7 +135,7 @@ class Reader:
         handle.setopt(
             pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_1_1 if self.way.http1 else pycurl.CURL_HTTP_VERSION_2TLS
         )
-        handle.setopt(pycurl.CAINFO, self.endpoint.ca_file)
+        handle.setopt(pycurl.CAINFO_BLOB, self.endpoint.ca_data)
         headers = [f"Authorization: {self.endpoint.authorization()}", f"Accept: {self.way.accept}"]
         handle.setopt(pycurl.HTTPHEADER, [*headers, "User-Agent: list-client"])
         if self.way.gzip:

@@ -129,7 +129,7 @@ class Client:
         handle.setopt(pycurl.URL, self.endpoint.server + path)
         handle.setopt(pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_2TLS)
         handle.setopt(pycurl.PIPEWAIT, 1)
-        handle.setopt(pycurl.CAINFO, self.endpoint.ca_file)
+        handle.setopt(pycurl.CAINFO_BLOB, self.endpoint.ca_data)
         handle.setopt(pycurl.WRITEDATA, handle.buffer)
         if self.compressed and method == "GET":
             handle.setopt(pycurl.ACCEPT_ENCODING, "gzip")

@@ -351,6 +351,7 @@ def world(api: Api, mirrors: Mirrors, run: Callable[..., Ran]) -> tuple[str, str
     for account in ACCOUNTS:
         assert run(account).exit_code == 0, account
     settle(api, workload(shop))
+    assert run("roll-workloads").exit_code == 0  # the first run writes its key, the second one the baselines
     return home, shop
 
 
