@@ -226,7 +226,7 @@ class _Document(Struct):
         return "_Document()"
 
 
-def read(secret: ObjectKey, body: bytes, error: ApiError | None, new: str) -> Key | ApiError:
+def read_key(secret: ObjectKey, body: bytes, error: ApiError | None, new: str) -> Key | ApiError:
     """Return the key from the JSON of its Secret, the `new` key if a Secret of the manifests has none, or an error.
 
     A value that is too short can be guessed, so it does not count as a key. A Secret without the label of the manifests

@@ -40,7 +40,7 @@ def evaluate(key: ObjectKey, observed: Observed, settings: Settings, now: dateti
         assert observed.key_secret, "observed.key is an error without it"
         return [Need(observed.key_secret)]
     if uses_secrets and isinstance(observed.key, Key) and observed.key.empty_secret:
-        # A baseline that was recorded with a key whose write fails would be of no use.
+        # A baseline that was recorded with a key whose write fails would have no effect.
         why = "uses Secrets, and the key for their fingerprints is not written yet; the next run continues"
         return _finding("skipped", key, why)
     if unread := [source for each, source in keys.items() if not _is_read(each, source, observed)]:

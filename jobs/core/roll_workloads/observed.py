@@ -11,7 +11,7 @@ from functools import partial
 import msgspec
 from msgspec import Raw, Struct, structs
 
-from jobs.core.roll_workloads.baseline import ROLL_OPT_IN, Key, read
+from jobs.core.roll_workloads.baseline import ROLL_OPT_IN, Key, read_key
 from jobs.core.roll_workloads.references import Source, source
 from jobs.core.roll_workloads.workloads import KINDS, Workload, kubectl, workload
 from jobs.kit.values.decoding import Metadata, PartialObject, decode, string_map
@@ -208,7 +208,7 @@ class Observed:
         """Return the key from these documents, or the one that was read before."""
         for need, document in documents.items():
             if need.key == self.key_secret:
-                return read(need.key, document.body, document.error, self.new_key)
+                return read_key(need.key, document.body, document.error, self.new_key)
         return self.key
 
     def _used_keys(self) -> Mapping[ObjectKey, frozenset[str]]:

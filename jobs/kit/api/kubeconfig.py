@@ -139,7 +139,10 @@ class Chosen:
 
 @dataclass
 class _Kubeconfig:
-    """A context with its cluster and user. `folders` are those to which their paths are relative, by part."""
+    """A context with its cluster and user. `folders` are those to which their paths are relative, by part.
+
+    `exec` has the settings of the credential plugin as the package reads them.
+    """
 
     where: str
     merger: KubeConfigMerger
@@ -147,7 +150,7 @@ class _Kubeconfig:
     context: _Context
     cluster: _Cluster = field(default_factory=_Cluster)
     user: _User = field(default_factory=_User)
-    raw: dict[str, dict[str, Any]] = field(default_factory=dict)
+    exec: dict[str, Any] = field(default_factory=dict)
     folders: dict[str, Path] = field(default_factory=dict)
 
     def problem(self, *texts: str) -> ConfigurationError:
@@ -164,7 +167,8 @@ class _Kubeconfig:
     def pem(self, part: str, name: str) -> bytes:
         """Return the content of a file, or of the field with -data; empty without both."""
         what = f"{self.of_cluster if part == 'cluster' else self.of_user}: {name}"
-        data, file = self.raw[part].get(f"{name}-data"), self.raw[part].get(name)
+        field = name.replace("-", "_")
+        data, file = (getattr(getattr(self, part), each) for each in (f"{field}_data", field))
         try:
             content = base64.standard_b64decode(data or "")
             if not data and file:
@@ -275,16 +279,17 @@ def _part(config: _Kubeconfig, node: ConfigNode | None, part: str, form: type[Pa
     name = {"context": config.name, "cluster": config.context.cluster, "user": config.context.user}[part]
     if node is None:
         if part == "user" and not name:
-            config.raw[part] = {}
             return form()
         raise config.problem(f"{part} {name!r} is not in the kubeconfig")
     config.folders[part] = Path(node.path).absolute().parent
     try:
-        config.raw[part] = _without_unset(node.value.get(part) or {})
-        return msgspec.convert(config.raw[part], form)
+        settings = _without_unset(node.value.get(part) or {})
+        found = msgspec.convert(settings, form)
     except (msgspec.ValidationError, AttributeError) as error:
         text, _, at = str(error).partition(" - at `$")
         raise config.problem(f"{part} {name!r}{at.removesuffix('`')}: {text[:1].lower()}{text[1:]}") from None
+    config.exec = settings.get("exec", config.exec)
+    return found
 
 
 def _without_unset(value: Any) -> Any:
@@ -541,7 +546,7 @@ def _run_plugin(
 
     # The package looks at stdout, but a plugin reads from stdin, which may be a file of -f.
     terminal = sys.stdin if sys.stdin and sys.stdin.isatty() and plugin.interactive_mode != "Never" else io.StringIO()
-    raw = dict(config.raw["user"]["exec"])
+    raw = dict(config.exec)
     if os.sep in plugin.command:  # relative to the file; else $PATH has it
         raw["command"] = str(config.folders["user"] / plugin.command)
     try:
