@@ -23,7 +23,7 @@ IMPORTS = {
     "msgspec": "import msgspec",
     "pycurl": "import pycurl",
     "sync-copies": "import jobs.__main__, jobs.sync_copies",
-    "YAML, and kubeconfigs": "import yaml, jobs.kit.api.kubeconfig.server, jobs.kit.api.kubeconfig.plugin",
+    "YAML, and kubeconfigs": "import yaml, kubernetes.config, jobs.kit.api.kubeconfig",
 }
 STEP = """
 import time
