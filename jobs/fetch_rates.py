@@ -19,6 +19,7 @@ from jobs.core.fetch_rates.exchange_rates import (
     parse_exchange_rate,
     spec_problems,
 )
+from jobs.core.fetch_rates.metrics import gauges
 from jobs.core.fetch_rates.observe import observe
 from jobs.core.fetch_rates.observed import MAX_CHANGE_PERCENT, NAME, Observed, Settings
 from jobs.core.fetch_rates.plan import plan, status_updates
@@ -93,9 +94,7 @@ def _rates(namespace: str, options: Options) -> tuple[ExchangeRate, ...] | None:
 def job(options: Options) -> Job[Options, Settings, Observed]:
     """Return the job as these options have it run."""
     resources, limits = by_kind(CONFIGMAPS, EXCHANGE_RATES), Limits(options.max_deletes)
-    return Job(
-        NAME, resources, settings, observe, plan, status_updates, limits, metrics="jobs.core.fetch_rates.metrics"
-    )
+    return Job(NAME, resources, settings, observe, plan, status_updates, limits, metrics=gauges)
 
 
 def _urls(command: flags.F) -> flags.F:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import click
 
 from jobs.core.mirror_audit.desired import NAME
+from jobs.core.mirror_audit.metrics import gauges
 from jobs.core.mirror_audit.observe import observe
 from jobs.core.mirror_audit.observed import NAMESPACE, RESOURCE_KINDS, Observed, Probing, Settings
 from jobs.core.mirror_audit.plan import plan
@@ -92,7 +93,7 @@ def job(options: Options) -> Job[Options, Settings, Observed]:
         status_updates,
         Limits(brake=False),  # the plan has its own brake, which counts mirrors
         Steps(with_progress, options.wait) if options.repair else None,
-        metrics="jobs.core.mirror_audit.metrics",
+        metrics=gauges,
         own_cronjob=REPAIR if options.repair else "",
     )
 

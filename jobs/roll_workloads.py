@@ -13,6 +13,7 @@ from functools import partial
 
 import click
 
+from jobs.core.roll_workloads.metrics import gauges
 from jobs.core.roll_workloads.observe import observe
 from jobs.core.roll_workloads.observed import COOL_DOWN_SECONDS, MAX_ROLLS, NAME, SETTLE_SECONDS, Observed, Settings
 from jobs.core.roll_workloads.plan import plan, status_updates
@@ -63,8 +64,8 @@ def _key_secret(_context: click.Context, _parameter: click.Parameter, value: str
 
 def job(_options: Options) -> Job[Options, Settings, Observed]:
     """Return the job."""
-    resources, metrics = by_kind(*KINDS, CONFIGMAPS, SECRETS), "jobs.core.roll_workloads.metrics"
-    return Job(NAME, resources, settings, observe, plan, status_updates, metrics=metrics)
+    resources = by_kind(*KINDS, CONFIGMAPS, SECRETS)
+    return Job(NAME, resources, settings, observe, plan, status_updates, metrics=gauges)
 
 
 @click.command(NAME)

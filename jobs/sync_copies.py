@@ -13,6 +13,7 @@ from functools import partial
 import click
 
 from jobs.core.sync_copies.kinds import RESOURCES
+from jobs.core.sync_copies.metrics import gauges
 from jobs.core.sync_copies.observe import observe
 from jobs.core.sync_copies.observed import NAME, Observed, Settings
 from jobs.core.sync_copies.plan import plan
@@ -63,8 +64,7 @@ def job(options: Options) -> Job[Options, Settings, Observed]:
     resources, limits = by_kind(*RESOURCES, RULES), Limits(options.max_deletes)
     if options.verify == "content":  # no metrics of rules: these would be as of last night for a day
         return Job(NAME, resources, settings, observe, plan, status_updates, limits, own_cronjob=VERIFY)
-    metrics = "jobs.core.sync_copies.metrics"
-    return Job(NAME, resources, settings, observe, plan, status_updates, limits, metrics=metrics)
+    return Job(NAME, resources, settings, observe, plan, status_updates, limits, metrics=gauges)
 
 
 @click.command(NAME)

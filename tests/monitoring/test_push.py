@@ -84,7 +84,7 @@ def test_the_gateway_keeps_the_last_success_and_forgets_deleted_rules(gateway: s
 
 
 def test_promtool_accepts_all_metrics(gateway: str) -> None:
-    samples = [each.sample(1, *each.labels) for each in sorted(METRICS)]
+    samples = [each.sample(1, *each.labels) for each in sorted(METRICS, key=lambda each: each.name)]
 
     assert problems(generate_latest(Families(samples, "sync-copies", "kube-chores"))) == ""
     assert problems(b"kube_chores_requests_total 1\n") != ""

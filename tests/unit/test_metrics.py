@@ -75,7 +75,7 @@ def test_no_label_is_a_namespace() -> None:
 
 
 def test_a_metric_of_custom_resources_has_a_limited_number_of_series() -> None:
-    metric = of_rules.COPIES
+    metric = of_rules.RULE_COPIES
     names = [f"rule-{number}" for number in range(MOST_RESOURCES + 7)]
 
     samples = [*gauges.of_resources(metric, ((name, 1) for name in names))]
@@ -91,8 +91,8 @@ def test_one_namespace_with_many_rates_does_not_displace_those_of_others() -> No
 
     samples = [*of_rates.gauges(observed, RateSettings("", {}), Plan(), [], NOW)]
 
-    assert len(values(iter(samples), of_rates.READY)) == MOST_RESOURCES
-    assert ("shop/zloty",) in values(iter(samples), of_rates.READY)
+    assert len(values(iter(samples), of_rates.RATE_READY)) == MOST_RESOURCES
+    assert ("shop/zloty",) in values(iter(samples), of_rates.RATE_READY)
 
 
 def test_findings_that_the_run_resolved_are_not_counted() -> None:
@@ -170,9 +170,9 @@ def test_a_value_that_is_not_valid_is_refused_without_its_password(
 
 
 @pytest.mark.parametrize("job", JOBS)
-def test_without_the_flags_nothing_of_metrics_is_imported(job: str, tmp_path: Path) -> None:
+def test_without_the_flags_nothing_that_sends_metrics_is_imported(job: str, tmp_path: Path) -> None:
     """A CronJob may start every minute."""
-    assert imported(job, tmp_path) & {"prometheus_client", "jobs.kit.run.metrics", "jobs.kit.run.gauges"} == set()
+    assert imported(job, tmp_path) & {"prometheus_client", "jobs.kit.run.metrics"} == set()
     assert "prometheus_client" in imported(job, tmp_path, "--metrics-file", str(tmp_path / "x.prom"), "-n", "team")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from jobs.core.sync_copies.metrics import READY, gauges
+from jobs.core.sync_copies.metrics import RULE_READY, gauges
 from jobs.core.sync_copies.observed import Namespace, Observed, Settings
 from jobs.core.sync_copies.plan import plan
 from jobs.core.sync_copies.rules import Rule, Spec
@@ -114,7 +114,7 @@ def test_numbers_are_absent_if_the_sources_cannot_be_read() -> None:
 
     assert counts(status(world)) == (None, None, None, None)
     samples = list(gauges(world, SETTINGS, plan(world, SETTINGS, NOW), [done(denied)], NOW))
-    assert [each.metric for each in samples if each.labels == ("rule",)] == [READY]
+    assert [each.metric for each in samples if each.labels == ("rule",)] == [RULE_READY]
 
     invalid = Invalid(by.head, ("spec: is wrong",))
     world = replace(observed(by), rules=(), sources={}, invalid_rules=(invalid,))

@@ -12,8 +12,10 @@ from jobs.kit.run.gauges import Metric, Sample, of_resources
 from jobs.kit.values.model import Plan, Result
 from jobs.kit.values.turns import in_turns
 
-TIMESTAMP = Metric("kube_chores_rate_timestamp_seconds", "Time of the start of the day of a rate, in UTC.", ("rate",))
-READY = Metric("kube_chores_rate_ready", "1 if condition Ready of an ExchangeRate is True, else 0.", ("rate",))
+RATE_TIMESTAMP = Metric(
+    "kube_chores_rate_timestamp_seconds", "Time of the start of the day of a rate, in UTC.", ("rate",)
+)
+RATE_READY = Metric("kube_chores_rate_ready", "1 if condition Ready of an ExchangeRate is True, else 0.", ("rate",))
 
 
 def gauges(
@@ -23,8 +25,8 @@ def gauges(
     # One namespace with many ExchangeRates does not displace those of others.
     rates = in_turns(reported(observed, settings, results, now), lambda each: each.head.key.namespace)
     dated = [(subject(each.head.key), _timestamp(each.figures)) for each in rates if each.figures]
-    yield from of_resources(TIMESTAMP, dated)
-    yield from of_resources(READY, ((subject(each.head.key), each.condition.status == "True") for each in rates))
+    yield from of_resources(RATE_TIMESTAMP, dated)
+    yield from of_resources(RATE_READY, ((subject(each.head.key), each.condition.status == "True") for each in rates))
 
 
 def _timestamp(figures: Figures) -> float:

@@ -11,12 +11,12 @@ from jobs.core.mirror_audit.status import conditions
 from jobs.kit.run.gauges import MOST_RESOURCES, OMITTED, Metric, Sample, of_resources
 from jobs.kit.values.model import Plan, Result, Severity
 
-READY = Metric(
+MIRROR_READY = Metric(
     "kube_chores_mirror_ready",
     "1 if condition Ready of a RegistryMirror is True, 0 if it is False; no series if it is Unknown.",
     ("mirror",),
 )
-FINDINGS = Metric("kube_chores_mirror_findings", "Findings about a RegistryMirror.", ("mirror", "severity"))
+MIRROR_FINDINGS = Metric("kube_chores_mirror_findings", "Findings about a RegistryMirror.", ("mirror", "severity"))
 
 
 def gauges(
@@ -27,10 +27,10 @@ def gauges(
     known = [
         (head.key.name, condition.status == "True") for head, _, condition in found if condition.status != "Unknown"
     ]
-    yield from of_resources(READY, known)
+    yield from of_resources(MIRROR_READY, known)
     for head, findings, _ in found[:MOST_RESOURCES]:
         counted = Counter(each.severity for each in findings)
         for severity in Severity:
             if severity is not Severity.INFO:
-                yield FINDINGS.sample(counted[severity], head.key.name, severity.value)
-    yield OMITTED.sample(max(0, len(found) - MOST_RESOURCES), FINDINGS.name)
+                yield MIRROR_FINDINGS.sample(counted[severity], head.key.name, severity.value)
+    yield OMITTED.sample(max(0, len(found) - MOST_RESOURCES), MIRROR_FINDINGS.name)

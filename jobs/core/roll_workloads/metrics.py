@@ -12,8 +12,8 @@ from jobs.core.roll_workloads.workloads import DeferralCode
 from jobs.kit.run.gauges import Metric, Sample
 from jobs.kit.values.model import Plan, Result
 
-DEFERRED = Metric("kube_chores_deferred_rolls", "Rolls that a later run makes.", ("reason",))
-INCOMPLETE = Metric("kube_chores_incomplete_rolls", "Rolls whose rollout is not complete.", ("reason",))
+DEFERRED_ROLLS = Metric("kube_chores_deferred_rolls", "Rolls that a later run makes.", ("reason",))
+INCOMPLETE_ROLLS = Metric("kube_chores_incomplete_rolls", "Rolls whose rollout is not complete.", ("reason",))
 
 
 def gauges(
@@ -22,7 +22,7 @@ def gauges(
     """Yield the numbers of deferred rolls, and of rolls whose rollout is not complete, by their codes."""
     codes = Counter(result.finding.code for result in results)
     for each in (ROLLOUT_STUCK, ROLLOUT_INCOMPLETE):
-        yield INCOMPLETE.sample(codes[each], each)
+        yield INCOMPLETE_ROLLS.sample(codes[each], each)
     counted = Counter(result.finding.deferral for result in results)
     for code in DeferralCode:
-        yield DEFERRED.sample(counted[code.value], code.value)
+        yield DEFERRED_ROLLS.sample(counted[code.value], code.value)

@@ -10,14 +10,14 @@ from jobs.core.sync_copies.status import reported
 from jobs.kit.run.gauges import Metric, Sample, of_resources
 from jobs.kit.values.model import Plan, Result
 
-COPIES = Metric("kube_chores_rule_copies", "Copies of a CopyratorRule that are as desired.", ("rule",))
-DESIRED = Metric("kube_chores_rule_desired_copies", "Copies that a CopyratorRule requires.", ("rule",))
-CONFLICTS = Metric(
+RULE_COPIES = Metric("kube_chores_rule_copies", "Copies of a CopyratorRule that are as desired.", ("rule",))
+RULE_DESIRED = Metric("kube_chores_rule_desired_copies", "Copies that a CopyratorRule requires.", ("rule",))
+RULE_CONFLICTS = Metric(
     "kube_chores_rule_conflicts",
     "Copies of a CopyratorRule in whose place is an object that is not managed by kube-chores.",
     ("rule",),
 )
-READY = Metric("kube_chores_rule_ready", "1 if condition Ready of a CopyratorRule is True, else 0.", ("rule",))
+RULE_READY = Metric("kube_chores_rule_ready", "1 if condition Ready of a CopyratorRule is True, else 0.", ("rule",))
 
 
 def gauges(
@@ -26,7 +26,7 @@ def gauges(
     """Yield the metrics of the rules that this run applied, by name; numbers that are not known have no series."""
     rules = reported(observed, settings, plan, results)
     known = [each for each in rules if each.sources is not None]
-    yield from of_resources(COPIES, ((each.head.key.name, each.copies or 0) for each in known))
-    yield from of_resources(DESIRED, ((each.head.key.name, each.desired) for each in known))
-    yield from of_resources(CONFLICTS, ((each.head.key.name, len(each.conflicts)) for each in known))
-    yield from of_resources(READY, ((each.head.key.name, each.condition.status == "True") for each in rules))
+    yield from of_resources(RULE_COPIES, ((each.head.key.name, each.copies or 0) for each in known))
+    yield from of_resources(RULE_DESIRED, ((each.head.key.name, each.desired) for each in known))
+    yield from of_resources(RULE_CONFLICTS, ((each.head.key.name, len(each.conflicts)) for each in known))
+    yield from of_resources(RULE_READY, ((each.head.key.name, each.condition.status == "True") for each in rules))

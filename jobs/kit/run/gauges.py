@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice, product
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from jobs.kit.run.results import UNCHANGED
 from jobs.kit.values.model import Action, ExitCode, Outcome, Plan, Result, Severity
@@ -15,7 +16,7 @@ from jobs.kit.values.model import Action, ExitCode, Outcome, Plan, Result, Sever
 MOST_RESOURCES = 500  # custom resources with a series in one metric
 
 
-class Metric(NamedTuple):
+class Metric(Struct, frozen=True):
     """A gauge. It has the `labels`, and `chore` and `installation`, which all metrics have."""
 
     name: str
@@ -27,7 +28,7 @@ class Metric(NamedTuple):
         return Sample(self, float(value), labels)
 
 
-class Sample(NamedTuple):
+class Sample(Struct, frozen=True):
     """A value of a metric. Values of samples with the same labels are added."""
 
     metric: Metric

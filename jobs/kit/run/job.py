@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar
 
 from jobs.kit.api.cluster import Cluster
 from jobs.kit.api.connect import Connection
+from jobs.kit.run.gauges import Sample
 from jobs.kit.values.conditions import StatusUpdate
 from jobs.kit.values.model import Finding, Need, Plan, Result, RunOptions
 from jobs.kit.values.reads import Page, ReadResult
@@ -41,6 +42,7 @@ class NoOptions:
 OptionsOfJob = TypeVar("OptionsOfJob", bound=Options)
 Observed = TypeVar("Observed", bound=Observation)
 Settings = TypeVar("Settings")
+Metrics = Callable[[Observed, Settings, Plan, Sequence[Result], datetime], Iterable[Sample]]
 StatusUpdates = Callable[[Observed, Settings, Plan, Sequence[Result], datetime], Sequence[StatusUpdate]]
 
 
@@ -79,7 +81,7 @@ class Job(Generic[OptionsOfJob, Settings, Observed]):
     - `observe` only reads. `plan` and `status_updates` are pure: they use no cluster, no clock and no environment.
     - `status_updates`: the statuses and Events of a run. None: the job writes none.
     - `steps`: the run observes again after its writes. None: it observes once, and reads only write conflicts again.
-    - `metrics`: the module with its `gauges()`, imported only if a run sends metrics. Empty: it has no further metrics.
+    - `metrics`: the metrics of a run that only this job has. None: it has none.
     - `own_cronjob`: the CronJob in the manifests that runs the job like this. Empty: the one with the job's name.
     """
 
@@ -91,7 +93,7 @@ class Job(Generic[OptionsOfJob, Settings, Observed]):
     status_updates: StatusUpdates[Observed, Settings] | None = None
     limits: Limits = Limits()
     steps: Steps | None = None
-    metrics: str = ""
+    metrics: Metrics[Observed, Settings] | None = None
     own_cronjob: str = ""
 
     @property

@@ -42,9 +42,9 @@ class Families(Collector):
     def __init__(self, samples: Iterable[Sample], chore: str, installation: str) -> None:
         self._labels = {"chore": chore, "installation": installation}
         self._values: dict[Metric, dict[tuple[str, ...], float]] = {}
-        for metric, value, labels in samples:
-            values = self._values.setdefault(metric, {})
-            values[labels] = values.get(labels, 0.0) + value
+        for each in samples:
+            values = self._values.setdefault(each.metric, {})
+            values[each.labels] = values.get(each.labels, 0.0) + each.value
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Yield each metric with its samples, sorted by labels."""

@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
-from importlib import import_module
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Generic
 
@@ -196,9 +195,7 @@ class _Run(Generic[Settings, Observed]):
 
         yield from gauges.of_results(self.plan, results)
         if self.job.metrics:
-            yield from import_module(self.job.metrics).gauges(
-                self.observed, self.settings, self.plan, results, self.now
-            )
+            yield from self.job.metrics(self.observed, self.settings, self.plan, results, self.now)
 
     def _with_causes(self, results: list[Result], written: int) -> list[Result]:
         """Return the results with the cause of each failed write as its code.
