@@ -10,8 +10,7 @@ import click
 
 from jobs.core.status.problems import UNCHANGED, all_clear, numbered, with_command
 from jobs.core.status.runs import seconds_between
-from jobs.kit.run.rows import coloured
-from jobs.kit.values.text import brief, listed, visible
+from jobs.kit.values.text import brief, coloured, listed, visible
 
 _WIDTH = 80
 _MOST_GROUPS = 15

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import click
 
 from jobs.kit.values.model import Change, DryRun, Finding, Outcome, Result, RunOptions, Severity
-from jobs.kit.values.text import HIDDEN, brief, visible
+from jobs.kit.values.text import HIDDEN, brief, coloured, visible
 from jobs.kit.values.turns import in_turns
 
 # The words that each line of a dry run has.
@@ -191,11 +191,6 @@ def _name(finding: Finding) -> str:
 
 def _message(result: Result) -> str:
     return brief("; ".join(text for text in (result.reason, result.message) if text))
-
-
-def coloured(text: str, color: str | None) -> str:
-    """Return the text in this color; as it is if that is None, where click.style would end a color that none began."""
-    return click.style(text, fg=color) if color else text
 
 
 def _column_width(cell: str) -> int:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 from urllib.parse import urlsplit
 
+import click
+
 HIDDEN = "***"  # in place of a value of a Secret
 LONGEST = 1024  # characters of a cell or a message
 
@@ -40,6 +42,11 @@ def brief(text: str, longest: int = LONGEST) -> str:
     """Return the text escaped, and cut to `longest` characters, with the number of all characters."""
     shown = visible(text)
     return shown if len(shown) <= longest else f"{shown[:longest]}… ({len(text)} characters)"
+
+
+def coloured(text: str, color: str | None) -> str:
+    """Return the text in this color; as it is if that is None, where click.style would end a color that none began."""
+    return click.style(text, fg=color) if color else text
 
 
 def listed(items: Sequence[Item], most: int, text: Callable[[Item], str] = str, separator: str = ", ") -> str:
