@@ -18,8 +18,8 @@ from jobs.kit.api.transport import Transport
 from jobs.kit.data.objects import ObjectReducer
 from jobs.kit.values import stamps
 from jobs.kit.values.errors import ApiError
-from jobs.kit.values.model import ObjectKey
-from jobs.kit.values.reads import Head, InvalidObject
+from jobs.kit.values.model import Finding, ObjectKey
+from jobs.kit.values.reads import Head
 from jobs.kit.values.resources import CONFIGMAPS, NAMESPACES, ROLE_BINDINGS, SECRETS, Resource
 from kubesandbox import Fault, Sandbox
 from tests.apis import Object
@@ -162,7 +162,7 @@ def test_an_object_that_cannot_be_decoded_belongs_to_the_query_of_its_namespace(
     found = read(cluster)
 
     assert names(found) == {team: ["bad"] if team == TEAMS[0] else [] for team in TEAMS}
-    assert [type(each) for sources in found.found.values() for each in sources] == [InvalidObject]
+    assert [type(each) for sources in found.found.values() for each in sources] == [Finding]
 
 
 def test_which_role_bindings_are_too_large_does_not_depend_on_the_order_of_answers(
@@ -178,8 +178,8 @@ def test_which_role_bindings_are_too_large_does_not_depend_on_the_order_of_answe
     expected = types(cluster, "rolebinding", ObjectReducer(frozenset()))
     sandbox.inject(Fault("GET", ROLE_BINDINGS.path(TEAMS[0]), kind="delay", seconds=0.3, times=None))
 
-    assert set(expected) == {"ReducedObject", "RefusedSource"}
-    assert types(cluster, "rolebinding", ObjectReducer(frozenset())) == expected == sorted(expected)
+    assert set(expected) == {"Finding", "ReducedObject"}
+    assert types(cluster, "rolebinding", ObjectReducer(frozenset())) == expected == sorted(expected, reverse=True)
 
 
 def types(cluster: Cluster, rule_type: str, reducer: ObjectReducer, *used: str) -> list[str]:
@@ -263,7 +263,7 @@ def test_which_long_annotations_are_too_large_does_not_depend_on_the_order_of_an
     expected = kinds()
     sandbox.inject(Fault("GET", CONFIGMAPS.path(TEAMS[0]), kind="delay", seconds=0.3, times=None))
 
-    assert kinds() == expected == 2 * ["ReducedObject"] + 3 * ["InvalidObject"]
+    assert kinds() == expected == 2 * ["ReducedObject"] + 3 * ["Finding"]
 
 
 def test_which_copies_are_too_large_does_not_depend_on_the_order_of_answers(

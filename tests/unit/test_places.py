@@ -12,7 +12,7 @@ from msgspec import structs
 from jobs.core.sync_copies.desired import candidates, places
 from jobs.core.sync_copies.evaluate import evaluate
 from jobs.core.sync_copies.mistakes import mistakes
-from jobs.core.sync_copies.observed import Namespace, Observed, RefusedSource
+from jobs.core.sync_copies.observed import Namespace, Observed, refused
 from jobs.core.sync_copies.rules import Rule, Targets
 from jobs.core.sync_copies.state import context, found, required
 from jobs.core.sync_copies.targets import targets_of_rules
@@ -20,7 +20,7 @@ from jobs.kit.data.objects import ReducedObject
 from jobs.kit.values import stamps
 from jobs.kit.values.errors import ApiError, InvalidObjectError
 from jobs.kit.values.model import Action, Finding, Need, ObjectKey, Severity
-from jobs.kit.values.reads import InvalidObject
+from jobs.kit.values.reads import unreadable
 from tests.manifests import ROOT
 from tests.unit.test_plan import CONTENT, SETTINGS, copy, observed, rule, source
 
@@ -103,15 +103,15 @@ def worlds() -> Iterator[Observed]:
         return observed([by], [], [*copies], "team")
 
     namespaces = (Namespace("home", {}, True, False), Namespace("team", {}, True, opted_out=True))
-    invalid = InvalidObject(ObjectKey("ConfigMap", "settings", "home"), InvalidObjectError("is not valid"))
+    invalid = unreadable(ObjectKey("ConfigMap", "settings", "home"), InvalidObjectError("is not valid"))
     mistaken = structs.replace(its_rule, head=structs.replace(its_rule.head, generation=2))
     yield none(equal)
     yield replace(none(equal), namespaces=namespaces)
     yield none(equal, by=rule(orphans="Retain"))
     yield none(equal, by=mistaken)
     yield replace(none(equal), sources=dict.fromkeys(none().sources, (invalid,)))
-    refused = RefusedSource(invalid.key, "has no key a")
-    yield replace(none(equal), sources=dict.fromkeys(none().sources, (refused,)))
+    without_key = refused(invalid.object, "has no key a")
+    yield replace(none(equal), sources=dict.fromkeys(none().sources, (without_key,)))
     yield none(terminating)
     yield none(foreign)
     yield replace(none(equal), single_reads={PLACE: None})

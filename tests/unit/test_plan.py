@@ -9,7 +9,8 @@ import pytest
 from msgspec import structs
 
 from jobs.core.sync_copies.desired import Place
-from jobs.core.sync_copies.observed import Namespace, Observed, RefusedSource, Settings
+from jobs.core.sync_copies.kinds import KINDS
+from jobs.core.sync_copies.observed import Namespace, Observed, Settings, Source, refused
 from jobs.core.sync_copies.plan import plan
 from jobs.core.sync_copies.rules import CopyMetadata, Rule, Spec, Targets
 from jobs.core.sync_copies.selectors import LabelSelector
@@ -19,7 +20,7 @@ from jobs.kit.data.objects import Header, Ownership, ReducedObject
 from jobs.kit.values import stamps
 from jobs.kit.values.errors import ApiError, InvalidObjectError
 from jobs.kit.values.model import Action, Change, DryRun, ExitCode, Finding, Need, ObjectKey, Plan, RunOptions, Severity
-from jobs.kit.values.reads import Head, InvalidObject, ReadResult
+from jobs.kit.values.reads import Head, ReadResult, unreadable
 from jobs.kit.values.stamps import MANAGER
 from jobs.kit.values.text import HIDDEN
 from tests.canary import canary
@@ -57,6 +58,13 @@ def copy(namespace: str, of: ReducedObject, by: Rule, *others: str) -> ReducedOb
     return ReducedObject(namespace, "settings", "copy-uid 5", Header(stamp.labels, stamp.annotations, ownership))
 
 
+def as_read(each: ReducedObject, rule_type: str = "configmap") -> Source:
+    """Return what a run keeps of an object that a rule selects."""
+    why = KINDS[rule_type].why_never_copied(each)
+    key = ObjectKey(KINDS[rule_type].name, each.name, each.namespace)
+    return Finding("skipped", Severity.INFO, key, why) if why else each
+
+
 def observed(
     rules: list[Rule], sources: list[ReducedObject], copies: list[ReducedObject], *namespaces: str
 ) -> Observed:
@@ -64,7 +72,11 @@ def observed(
     return Observed(
         tuple(rules),
         tuple(Namespace(name, {}, True, False) for name in sorted(names)),
-        {q: tuple(s for s in sources if s.namespace == q.namespace) for r in rules for q in r.queries()},
+        {
+            q: tuple(as_read(s, q.rule_type) for s in sources if s.namespace == q.namespace)
+            for r in rules
+            for q in r.queries()
+        },
         {"configmap": {"settings": {each.namespace: each for each in copies}} if copies else {}},
     )
 
@@ -153,8 +165,8 @@ def test_a_source_of_another_rule_is_not_adopted_under_a_target_name() -> None:
 def test_a_copy_of_a_refused_source_stays_although_its_rule_has_another_name_and_target_for_it() -> None:
     changed = rule(targets=Targets(exclude=("team",)), target_name="other")
     world = observed([changed], [], [copy("team", source(), rule())], "team")
-    refused = RefusedSource(ObjectKey("ConfigMap", "settings", "home"), "it has no key a")
-    whole = replace(world, sources=dict.fromkeys(changed.queries(), (refused,)))
+    found = refused(ObjectKey("ConfigMap", "settings", "home"), "it has no key a")
+    whole = replace(world, sources=dict.fromkeys(changed.queries(), (found,)))
 
     assert [each.code for each in planned(whole).findings] == ["refused"]
 
@@ -199,9 +211,9 @@ OF_HOME = ObjectKey("ConfigMap", "settings", "home")
     ("first", "codes"),
     [
         (None, ["unreadable"]),  # the list of home failed
-        ((RefusedSource(OF_HOME, "it has no key a"),), ["refused", "shadowed"]),
-        ((InvalidObject(OF_HOME, InvalidObjectError("is not valid")),), ["shadowed", "unreadable"]),
-        ((source(labels={stamps.MANAGED_BY: MANAGER, stamps.JOB: "sync-copies"}),), ["missing", "skipped"]),
+        ((refused(OF_HOME, "it has no key a"),), ["refused", "shadowed"]),
+        ((unreadable(OF_HOME, InvalidObjectError("is not valid")),), ["shadowed", "unreadable"]),
+        ((as_read(source(labels={stamps.MANAGED_BY: MANAGER, stamps.JOB: "sync-copies"})),), ["missing", "skipped"]),
         ((), ["missing"]),
     ],
 )
@@ -283,7 +295,7 @@ def test_a_diff_of_a_secret_hides_changed_annotations() -> None:
 def test_a_copy_of_a_source_that_cannot_be_decoded_stays() -> None:
     there = copy("team", source(), rule())
     world = observed([rule()], [], [there], "team")
-    invalid = InvalidObject(ObjectKey("ConfigMap", "settings", "home"), InvalidObjectError("it is not"))
+    invalid = unreadable(ObjectKey("ConfigMap", "settings", "home"), InvalidObjectError("it is not"))
     incomplete = replace(world, sources=dict.fromkeys(world.sources, (invalid,)))
 
     assert only(planned(world)).code == "orphan"
@@ -346,7 +358,7 @@ def test_a_rule_is_not_mistaken_because_something_of_it_cannot_be_decoded(is_nam
         unread = Finding("unreadable", Severity.WARNING, ObjectKey("Namespace", "home"), "")
         world = replace(world, namespaces=world.namespaces[1:], failures=(unread,))
     else:
-        invalid = InvalidObject(ObjectKey("ConfigMap", "settings", "home"), error)
+        invalid = unreadable(ObjectKey("ConfigMap", "settings", "home"), error)
         world = replace(world, sources=dict.fromkeys(world.sources, (invalid,)))
 
     codes = {each.code for each in planned(world).findings}

@@ -10,7 +10,7 @@ import pytest
 from msgspec import structs
 
 from jobs.core.sync_copies.metrics import RULE_READY, gauges
-from jobs.core.sync_copies.observed import Namespace, Observed, Settings
+from jobs.core.sync_copies.observed import Namespace, Observed, Settings, Source
 from jobs.core.sync_copies.plan import plan
 from jobs.core.sync_copies.rules import Rule, Spec
 from jobs.core.sync_copies.selectors import LabelSelector
@@ -20,7 +20,7 @@ from jobs.kit.data.objects import Header, Ownership, ReducedObject
 from jobs.kit.values.conditions import StatusUpdate
 from jobs.kit.values.errors import DENIED, QUOTA_EXCEEDED, ApiError, InvalidObjectError
 from jobs.kit.values.model import Finding, ObjectKey, Outcome, Result, RunOptions
-from jobs.kit.values.reads import Head, Invalid, InvalidObject, unreadable
+from jobs.kit.values.reads import Head, Invalid, unreadable
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 SETTINGS = Settings("kube-chores")
@@ -40,7 +40,7 @@ def source(name: str = "settings") -> ReducedObject:
     return ReducedObject("home", name, "uid 1", Header({}, {}, NOBODY), Content(data={"a": "1"}))
 
 
-def observed(by: Rule, *sources: ReducedObject | InvalidObject, namespaces: tuple[str, ...] = TEAMS) -> Observed:
+def observed(by: Rule, *sources: Source, namespaces: tuple[str, ...] = TEAMS) -> Observed:
     spaces = tuple(Namespace(name, {}, True, False) for name in sorted({"home", *namespaces}))
     return Observed((by,), spaces, dict.fromkeys(by.queries(), sources), {"configmap": {}})
 
@@ -98,7 +98,7 @@ def test_unchanged_copies_count_also_if_the_run_reports_them() -> None:
 
 
 def test_a_source_that_cannot_be_decoded_is_not_a_copy_with_a_problem() -> None:
-    broken = InvalidObject(ObjectKey("ConfigMap", "broken", "home"), InvalidObjectError("no"))
+    broken = unreadable(ObjectKey("ConfigMap", "broken", "home"), InvalidObjectError("no"))
 
     found = status(observed(rule(), source(), broken))
 

@@ -9,14 +9,13 @@ from typing import NamedTuple
 from msgspec import structs
 
 from jobs.core.sync_copies.kinds import KINDS, WHY_NO_COPY, Kind, select
-from jobs.core.sync_copies.observed import NAME, Observed, RefusedSource, Source
+from jobs.core.sync_copies.observed import NAME, Observed, Source
 from jobs.core.sync_copies.rules import Rule
 from jobs.kit.data.contents import AnyContent, Content, Digested, WholeContent
 from jobs.kit.data.objects import ReducedObject
 from jobs.kit.values import stamps
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.model import Finding, ObjectKey, Severity
-from jobs.kit.values.reads import InvalidObject, unreadable
 from jobs.kit.values.text import listed
 
 _MOST_NAMED = 3
@@ -63,19 +62,17 @@ def candidates(observed: Observed) -> Candidates:
         first = _first_namespaces(rule, sources, observed) if len(rule.source_namespaces) > 1 else None
         for source in sources:
             name = rule.spec.target_name or name_of(source)
-            found = finding(rule.spec.rule_type, source)
-            if found is None:
-                assert isinstance(source, ReducedObject)
+            if not isinstance(source, Finding):
                 if first is None or source.namespace == first.get(name):
                     selected.setdefault((rule.spec.rule_type, name), []).append(Candidate(rule, source))
                     continue
                 if name not in first:
                     continue
                 shadowed.setdefault((rule.spec.rule_type, name), []).append(Candidate(rule, source))
-                found = _shadowed(rule, source, first[name])
-            at = found.object, found.reason
-            others = left.get(at, found).subjects
-            left[at] = structs.replace(found, subjects=tuple(sorted({*others, rule.name})))
+                source = _shadowed(rule, source, first[name])
+            at = source.object, source.reason
+            others = left.get(at, source).subjects
+            left[at] = structs.replace(source, subjects=tuple(sorted({*others, rule.name})))
     return Candidates(selected, shadowed, list(left.values()))
 
 
@@ -85,14 +82,14 @@ def _first_namespaces(rule: Rule, found: Iterable[Source], observed: Observed) -
     It is the first one in spec.namespaces that has such a source, also if that cannot be copied now. None is known for
     a name that only namespaces after an unread one have.
     """
-    sources = [each for each in found if not _is_never_copied(rule, each)]
+    sources = [each for each in found if not (isinstance(each, Finding) and each.code == "skipped")]
     unread = {query.namespace for query in rule.queries() if query not in observed.sources}
     first: dict[str, str] = {}
     for namespace in rule.source_namespaces:
         if namespace in unread:
             break
         for each in sources:
-            if namespace_of(each) == namespace:
+            if _namespace_of(each) == namespace:
                 first.setdefault(rule.spec.target_name or name_of(each), namespace)
     return first
 
@@ -112,7 +109,7 @@ def with_reasons(left: Sequence[Finding]) -> str:
 
     A run creates copies after it read the sources. If a status named them, the next run would change it.
     """
-    named = sorted((each for each in left if each.reason != WHY_NO_COPY), key=lambda each: each.object)
+    named = sorted((each for each in left if not is_copy(each)), key=lambda each: each.object)
     return listed(named, _MOST_NAMED, lambda each: f"{each.object} ({each.reason})")
 
 
@@ -123,35 +120,18 @@ def sources_of(rule: Rule, observed: Observed) -> Iterator[Source]:
         yield from (each for each in observed.sources.get(query, ()) if not names or name_of(each) in names)
 
 
-def _is_never_copied(rule: Rule, source: Source) -> bool:
-    """Whether an object that a rule selects is one that is never copied, such as a bootstrap token."""
-    return isinstance(source, ReducedObject) and bool(KINDS[rule.spec.rule_type].why_never_copied(source))
-
-
 def is_copy(source: Source) -> bool:
     """Whether an object that a rule selects is a copy, which is never a source. A run may create or delete it."""
-    return isinstance(source, ReducedObject) and stamps.is_stamped(source.header.labels)
+    return isinstance(source, Finding) and source.reason == WHY_NO_COPY
 
 
 def name_of(source: Source) -> str:
     """Return the name of a source."""
-    return source.name if isinstance(source, ReducedObject) else source.key.name
+    return source.object.name if isinstance(source, Finding) else source.name
 
 
-def namespace_of(source: Source) -> str:
-    """Return the namespace of a source."""
-    return source.namespace if isinstance(source, ReducedObject) else source.key.namespace
-
-
-def finding(rule_type: str, source: Source) -> Finding | None:
-    """Return the finding of a source that is not copied, or None."""
-    if isinstance(source, InvalidObject):
-        return unreadable(source.key, source.error)
-    if isinstance(source, RefusedSource):
-        return Finding("refused", Severity.WARNING, source.key, source.reason)
-    kind = KINDS[rule_type]
-    key, why = ObjectKey(kind.name, source.name, source.namespace), kind.why_never_copied(source)
-    return Finding("skipped", Severity.INFO, key, why) if why else None
+def _namespace_of(source: Source) -> str:
+    return source.object.namespace if isinstance(source, Finding) else source.namespace
 
 
 class Desired(NamedTuple):

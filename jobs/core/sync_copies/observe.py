@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from jobs.core.sync_copies.desired import name_of
 from jobs.core.sync_copies.kinds import KINDS, Kind, cluster_role
 from jobs.core.sync_copies.observed import (
     NAME,
@@ -17,9 +18,9 @@ from jobs.core.sync_copies.observed import (
     Copies,
     Namespace,
     Observed,
-    RefusedSource,
     Settings,
     Source,
+    refused,
 )
 from jobs.core.sync_copies.rules import (
     RULE_TYPES,
@@ -65,14 +66,11 @@ def observe(cluster: Cluster, settings: Settings) -> Observed:
     namespaces, undecoded = _namespaces(cluster, rules)
     failures += [_terminating(each) for each in namespaces if each.name == settings.namespace and not each.active]
     reducer = ObjectReducer(used_keys(rules))
-    requests: dict[SourceQuery, list[Rule]] = {}
     queries = [(query, rule) for rule in rules for query in rule.queries() if query.rule_type in copies]
-    for query, rule in queries:
-        requests.setdefault(query.request(), []).append(rule)
     read = read_sources(cluster, {query for query, _ in queries}, used_keys(rules), reducer)
-    for request, error in sorted(read.errors.items()):
-        what = f"its sources in namespace {request.namespace}"
-        failures += _unreadable(requests[request], what, error, KINDS[request.rule_type], settings)
+    for query, rule in queries:
+        if error := read.errors.get(query):
+            failures.append(_unreadable(rule, f"its sources in namespace {query.namespace}", error, settings))
     sources = read.found
     if settings.run.dry_run is not DryRun.CLIENT:  # else the rights are those of a user, who only reads
         sources = _without_denied_roles(cluster, sources)
@@ -103,14 +101,14 @@ def _without_copies(rule_type: str, denial: ApiError, rules: Sequence[Rule], set
     """Return the findings of a type whose copies could not be read: one for each rule of the type, or at least one."""
     affected, kind = [rule for rule in rules if rule.spec.rule_type == rule_type], KINDS[rule_type]
     if affected:
-        return _unreadable(affected, "its copies", denial, kind, settings)
+        return [_unreadable(each, "its copies", denial, settings) for each in affected]
     all_copies = ObjectKey(kind.name, "(all copies)")
     return [unreadable(all_copies, denial, subjects=(all_copies.name,))]
 
 
-def _unreadable(rules: Iterable[Rule], what: str, error: ApiError, kind: Kind, settings: Settings) -> list[Finding]:
-    reason = read_failure(error, what, _remedy(kind, settings))
-    return [unreadable(each.head.key, error, reason, (each.name,)) for each in rules]
+def _unreadable(rule: Rule, what: str, error: ApiError, settings: Settings) -> Finding:
+    reason = read_failure(error, what, _remedy(KINDS[rule.spec.rule_type], settings))
+    return unreadable(rule.head.key, error, reason, (rule.name,))
 
 
 def _remedy(kind: Kind, settings: Settings) -> str:
@@ -202,26 +200,25 @@ def _without_denied_roles(
     cluster: Cluster, sources: Mapping[SourceQuery, tuple[Source, ...]]
 ) -> dict[SourceQuery, tuple[Source, ...]]:
     """Return the sources; those that bind a ClusterRole which the account has no right to bind are refused."""
-    roles = {_cluster_role(KINDS[query.rule_type], each) for query, found in sources.items() for each in found} - {""}
+    bindings = {query: found for query, found in sources.items() if KINDS[query.rule_type].has_subjects}
+    roles = {_cluster_role(each) for found in bindings.values() for each in found} - {""}
     allowed = cluster.can_i(("bind", CLUSTER_ROLES, role) for role in sorted(roles))
 
-    def checked(kind: Kind, source: Source) -> Source:
-        role = _cluster_role(kind, source)
+    def checked(query: SourceQuery, source: Source) -> Source:
+        role = _cluster_role(source)
         if not role or allowed["bind", CLUSTER_ROLES, role]:
             return source
-        assert isinstance(source, ReducedObject)
         why = f"the account of this run has no right to bind ClusterRole {role}"
         remedy = "add it to resourceNames in ClusterRole kube-chores-sync-copies-rolebindings"
-        return RefusedSource(ObjectKey(kind.name, source.name, source.namespace), f"{why}; {remedy}")
+        key = ObjectKey(KINDS[query.rule_type].name, name_of(source), query.namespace)
+        return refused(key, f"{why}; {remedy}")
 
-    return {query: tuple(checked(KINDS[query.rule_type], each) for each in found) for query, found in sources.items()}
+    return {**sources, **{query: tuple(checked(query, each) for each in found) for query, found in bindings.items()}}
 
 
-def _cluster_role(kind: Kind, source: Source) -> str:
+def _cluster_role(source: Source) -> str:
     """Return the ClusterRole that copies of a source bind; empty if there is none, or if the source is not copied."""
-    if not kind.has_subjects or not isinstance(source, ReducedObject) or not source.content:
-        return ""
-    return "" if kind.why_never_copied(source) else cluster_role(source.content)
+    return cluster_role(source.content) if isinstance(source, ReducedObject) and source.content else ""
 
 
 def _terminating(namespace: Namespace) -> Finding:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from msgspec import Struct
 
@@ -12,8 +12,8 @@ from jobs.core.sync_copies.kinds import LAYOUTS
 from jobs.core.sync_copies.rules import Rule, SourceQuery
 from jobs.kit.data.objects import ObjectReducer, ReducedObject
 from jobs.kit.values.errors import ApiError
-from jobs.kit.values.model import Finding, Need, ObjectKey, RunOptions
-from jobs.kit.values.reads import Invalid, InvalidObject, Page, ReadResult
+from jobs.kit.values.model import Finding, Need, ObjectKey, RunOptions, Severity
+from jobs.kit.values.reads import Invalid, Page, ReadResult
 
 NAME = "sync-copies"
 OPT_IN = "kubechores.dev/copies"
@@ -57,14 +57,16 @@ class Namespace(Struct, frozen=True):
         return self.is_system and not self.opted_in
 
 
-class RefusedSource(NamedTuple):
-    """A source that exists and cannot be copied as its rule requires, and why. Copies of it stay as they are."""
-
-    key: ObjectKey
-    reason: str
+# A finding: the source exists, and is not copied. Its code is `skipped` (never copied), `refused` (not as its rule
+# requires, so copies of it stay as they are) or `unreadable`.
+Source: TypeAlias = ReducedObject | Finding
 
 
-Source: TypeAlias = ReducedObject | InvalidObject | RefusedSource
+def refused(key: ObjectKey, reason: str) -> Finding:
+    """Return the finding of a source that exists and cannot be copied as its rule requires."""
+    return Finding("refused", Severity.WARNING, key, reason)
+
+
 # By name, then by namespace: all copies of a source have the same name. An ApiError: the copy cannot be decoded.
 Copies = Mapping[str, Mapping[str, ReducedObject | ApiError]]
 

@@ -185,10 +185,6 @@ class SourceQuery(NamedTuple):
     name: str = ""
     keys: KeySelection = ALL_KEYS
 
-    def request(self) -> SourceQuery:
-        """Return the request: it reads all keys."""
-        return self._replace(keys=ALL_KEYS)
-
 
 def spec_problems(spec: Spec) -> Iterator[str]:
     """Yield the problems of a spec, from the cluster or from a file, each with its field."""

@@ -18,20 +18,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain, groupby
+from itertools import chain
 from typing import NamedTuple
 
 from jobs.core.sync_copies.desired import name_of
-from jobs.core.sync_copies.kinds import KINDS, KeySelection, Kind, select
-from jobs.core.sync_copies.observed import RefusedSource, Source
+from jobs.core.sync_copies.kinds import ALL_KEYS, KINDS, KeySelection, Kind, select
+from jobs.core.sync_copies.observed import Source, refused
 from jobs.core.sync_copies.rules import SourceQuery
 from jobs.kit.api.cluster import Cluster, List, retry_if_expired
 from jobs.kit.data.contents import Digested, WholeContent
-from jobs.kit.data.objects import ObjectReducer, ReducedObject, WholeObject
+from jobs.kit.data.objects import ObjectReducer, WholeObject
 from jobs.kit.values.decoding import PartialObject
 from jobs.kit.values.errors import ApiError, InvalidObjectError
-from jobs.kit.values.model import ObjectKey
-from jobs.kit.values.reads import InvalidObject
+from jobs.kit.values.model import Finding, ObjectKey, Severity
+from jobs.kit.values.reads import InvalidObject, unreadable
 
 # Two lists of all namespaces cost a server with 100,000 Secrets as much as 100 lists of one (docs/performance.md).
 _FEWEST_NAMESPACES = 100
@@ -42,25 +42,26 @@ _BYTES_OF_SUBJECTS = 4 << 20  # of all sources with subjects
 
 
 class Sources(NamedTuple):
-    """The sources by query, and the errors of lists that failed, by `SourceQuery.request`."""
+    """The sources by query, and the errors of queries whose list failed."""
 
-    found: Mapping[SourceQuery, tuple[Source, ...]]
-    errors: Mapping[SourceQuery, ApiError]
+    found: dict[SourceQuery, tuple[Source, ...]]
+    errors: dict[SourceQuery, ApiError]
 
 
 class _Request(NamedTuple):
-    """A list of sources: the queries that it answers by namespace, and namespaces that it leaves out.
+    """A list of sources: type, selector and name `of` its queries, which are by namespace; and namespaces to leave out.
 
-    All have the same type, selector and name. Queries of one namespace differ only in the keys that are copied.
+    Queries of one namespace differ only in the keys that are copied.
     """
 
+    of: SourceQuery
     queries: Mapping[str, Sequence[SourceQuery]]
     excluded: Sequence[str] = ()
 
     @property
-    def first(self) -> SourceQuery:
-        """One of the queries."""
-        return next(iter(self.queries.values()))[0]
+    def kind(self) -> Kind:
+        """The kind of the sources."""
+        return KINDS[self.of.rule_type]
 
     @property
     def namespace(self) -> str:
@@ -69,7 +70,7 @@ class _Request(NamedTuple):
 
     def split(self) -> list[_Request]:
         """Return a request for each namespace."""
-        return [_Request({namespace: queries}) for namespace, queries in self.queries.items()]
+        return [_Request(self.of, {namespace: queries}) for namespace, queries in self.queries.items()]
 
 
 def read_sources(
@@ -80,47 +81,40 @@ def read_sources(
     Sources with subjects have a reducer of their own: subjects cannot be moved in digests, so other large sources must
     leave room for them.
     """
-    each_namespace = [
-        _Request({at.namespace: list(same)}) for at, same in groupby(sorted(queries), SourceQuery.request)
-    ]
-    requests = list(_merged(cluster, each_namespace))
-    subjects = [each for each in requests if KINDS[each.first.rule_type].has_subjects]
-    others = [each for each in requests if not KINDS[each.first.rule_type].has_subjects]
+    requests = list(_requests(cluster, queries))
+    subjects = [each for each in requests if each.kind.has_subjects]
+    others = [each for each in requests if not each.kind.has_subjects]
     first, second = _read(cluster, subjects, ObjectReducer(used, _BYTES_OF_SUBJECTS)), _read(cluster, others, reducer)
     return Sources({**first.found, **second.found}, {**first.errors, **second.errors})
 
 
-def _merged(cluster: Cluster, requests: Iterable[_Request]) -> Iterator[_Request]:
-    """Yield the lists to send for requests for one namespace each."""
+def _requests(cluster: Cluster, queries: Iterable[SourceQuery]) -> Iterator[_Request]:
+    """Yield the lists to send: one for each namespace, or one for all of them."""
+    groups: dict[SourceQuery, dict[str, list[SourceQuery]]] = {}
+    for query in sorted(queries):
+        same = groups.setdefault(query._replace(namespace="", keys=ALL_KEYS), {})
+        same.setdefault(query.namespace, []).append(query)
     is_possible = True
-    for (rule_type, selector, name), group in groupby(sorted(requests, key=_of_all), _of_all):
-        same = {each.namespace: each for each in group}
+    for of, by_namespace in sorted(groups.items()):
         others: Collection[str] | None = None
-        if is_possible and selector and not name and len(same) >= _FEWEST_NAMESPACES:
+        if is_possible and of.selector and len(by_namespace) >= _FEWEST_NAMESPACES:
             try:
-                others = _others_matching(cluster, rule_type, selector, same.keys())
+                others = _others_matching(cluster, of, by_namespace.keys())
             except ApiError:
                 is_possible = False  # each other one could take as long, with all its retries
         if others is None or len(others) > _MOST_EXCLUDED:
-            yield from same.values()
+            yield from _Request(of, by_namespace).split()
         else:
-            yield _Request({name: each.queries[name] for name, each in same.items()}, sorted(others))
+            yield _Request(of, by_namespace, sorted(others))
 
 
-def _of_all(request: _Request) -> tuple[str, str, str]:
-    """Return type, selector and name of a request: equal ones can be one list of all namespaces."""
-    return request.first.rule_type, request.first.selector, request.first.name
-
-
-def _others_matching(
-    cluster: Cluster, rule_type: str, selector: str, namespaces: Collection[str]
-) -> Collection[str] | None:
+def _others_matching(cluster: Cluster, of: SourceQuery, namespaces: Collection[str]) -> Collection[str] | None:
     """Return other namespaces with objects that the selector matches; None if these are too many, or not known.
 
     Raises:
         ApiError: the list failed.
     """
-    resource = KINDS[rule_type].resource
+    resource, selector = KINDS[of.rule_type].resource, of.selector
 
     def read() -> Collection[str] | None:
         found: set[str] = set()
@@ -159,27 +153,27 @@ def _read(cluster: Cluster, requests: Sequence[_Request], reducer: ObjectReducer
 
 def _lists(cluster: Cluster, requests: Sequence[_Request], reducer: ObjectReducer, *, at_once: bool) -> Sources:
     """Send the lists. A list of all namespaces that fails is sent again as lists of one namespace each."""
-    found: dict[SourceQuery, tuple[Source, ...]] = {}
-    errors: dict[SourceQuery, ApiError] = {}
+    read = Sources({}, {})
     while requests:
         again: list[_Request] = []
         for batch in [requests] if at_once else [[each] for each in requests]:
             for request, objects in cluster.lists([_list(each, reducer) for each in batch]):
-                if request.namespace and isinstance(objects, ApiError):
-                    errors[request.first.request()] = objects
-                elif isinstance(objects, ApiError) or (not request.namespace and any(map(_is_nowhere, objects))):
-                    again += request.split()
+                if not isinstance(objects, ApiError) and (request.namespace or not any(map(_is_nowhere, objects))):
+                    read.found.update(_by_query(request, objects))
+                elif request.namespace:
+                    read.errors.update(dict.fromkeys(request.queries[request.namespace], objects))
                 else:
-                    found |= _by_query(request, objects)
+                    again += request.split()
         requests = again
-    return Sources(found, errors)
+    return read
 
 
 def _list(request: _Request, reducer: ObjectReducer) -> List:
-    at, kind = request.first, KINDS[request.first.rule_type]
-    fields = [f"metadata.name={at.name}"] if at.name else [f"metadata.namespace!={each}" for each in request.excluded]
-    reduce = partial(_reduced, reducer, kind, request)
-    return List(kind.resource, WholeObject, reduce, request.namespace, at.selector, ",".join(fields), tag=request)
+    of, reduce = request.of, partial(_reduced, reducer, request)
+    fields = [f"metadata.name={of.name}"] if of.name else [f"metadata.namespace!={each}" for each in request.excluded]
+    return List(
+        request.kind.resource, WholeObject, reduce, request.namespace, of.selector, ",".join(fields), tag=request
+    )
 
 
 def _is_nowhere(read: list[tuple[SourceQuery, Source]] | InvalidObject) -> bool:
@@ -193,39 +187,34 @@ def _by_query(
     found: dict[SourceQuery, list[Source]] = {query: [] for query in chain.from_iterable(request.queries.values())}
     for each in objects:
         if isinstance(each, InvalidObject):
-            for query in request.queries.get(request.namespace or each.key.namespace, ()):
-                found[query].append(each)
-        else:
-            for query, source in each:
-                found[query].append(source)
+            queries = request.queries.get(request.namespace or each.key.namespace, ())
+            each = [(query, unreadable(each.key, each.error)) for query in queries]
+        for query, source in each:
+            found[query].append(source)
     return {query: tuple(sorted(sources, key=name_of)) for query, sources in found.items()}
 
 
-def _reduced(
-    reducer: ObjectReducer, kind: Kind, request: _Request, read: WholeObject
-) -> list[tuple[SourceQuery, Source]]:
+def _reduced(reducer: ObjectReducer, request: _Request, read: WholeObject) -> list[tuple[SourceQuery, Source]]:
     """Return the source of each query; nothing of an object in a namespace that no rule names."""
     namespace = request.namespace or read.metadata.namespace
     if not namespace:
         raise InvalidObjectError("metadata.namespace is not set")
     queries = request.queries.get(namespace, ())
-    content = read.content(kind.layout) if queries else None
-    return [(query, _with_keys(reducer, kind, read, content, query.keys)) for query in queries if content]
+    content = read.content(request.kind.layout) if queries else None
+    return [(query, _source(reducer, request.kind, read, content, query.keys)) for query in queries if content]
 
 
-def _with_keys(
-    reducer: ObjectReducer, kind: Kind, read: WholeObject, content: WholeContent, keys: KeySelection
-) -> ReducedObject | RefusedSource:
-    """Return a source with the keys that are copied; a source that is never copied stays as it is."""
-    key = ObjectKey(kind.name, read.metadata.name, read.metadata.namespace)
+def _source(reducer: ObjectReducer, kind: Kind, read: WholeObject, content: WholeContent, keys: KeySelection) -> Source:
+    """Return the source with the keys that are copied, or why it is not copied."""
+    key, why = ObjectKey(kind.name, read.metadata.name, read.metadata.namespace), ""
     try:
         content = select(keys, kind, content)
     except ValueError as error:
-        source = reducer.reduce(kind.layout, read, content)
         why = f"{error}; correct the source, or spec.keys of the rule"
-        return source if kind.why_never_copied(source) else RefusedSource(key, why)
     source = reducer.reduce(kind.layout, read, content)
     if kind.has_subjects and isinstance(source.content, Digested):
         reducer.has_refused = True
-        return RefusedSource(key, "it is too large to be copied")
-    return source
+        return refused(key, "it is too large to be copied")
+    if never := kind.why_never_copied(source):
+        return Finding("skipped", Severity.INFO, key, never)
+    return refused(key, why) if why else source
