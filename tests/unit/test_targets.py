@@ -9,7 +9,7 @@ from jobs.core.sync_copies import targets as module
 from jobs.core.sync_copies.observed import Namespace
 from jobs.core.sync_copies.rules import Rule, Spec, Targets
 from jobs.core.sync_copies.selectors import Expression, LabelSelector, glob_matcher, names_matching
-from jobs.core.sync_copies.targets import target_check, targets_of_rules
+from jobs.core.sync_copies.targets import targets_of_rules, why_no_target
 from jobs.kit.values.model import ObjectKey
 from jobs.kit.values.reads import Head
 
@@ -71,8 +71,8 @@ def test_targets_are_those_without_a_reason_against_them() -> None:
         found = targets_of_rules(rules, namespaces)
 
         for each in rules:
-            reason = target_check(each.spec.targets)
-            assert found[each.name] == sorted(one.name for one in namespaces if reason(one) is None), each.spec.targets
+            targets = [one.name for one in namespaces if why_no_target(each.spec.targets, one) is None]
+            assert found[each.name] == sorted(targets), each.spec.targets
 
 
 def test_a_glob_matches_sorted_names_as_its_pattern_does() -> None:

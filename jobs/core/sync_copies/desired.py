@@ -38,13 +38,14 @@ class Candidates(NamedTuple):
     shadowed: Selected
     findings: Sequence[Finding]
 
-    def left(self) -> Mapping[str, Sequence[Finding]]:
-        """Return the findings by rule."""
-        found: dict[str, list[Finding]] = {}
-        for each in self.findings:
-            for name in each.subjects:
-                found.setdefault(name, []).append(each)
-        return found
+
+def by_rule(findings: Iterable[Finding]) -> dict[str, list[Finding]]:
+    """Return the findings by the names of the rules that they are about; empty if they are about none."""
+    found: dict[str, list[Finding]] = {}
+    for each in findings:
+        for name in each.subjects or ("",):
+            found.setdefault(name, []).append(each)
+    return found
 
 
 def candidates(observed: Observed) -> Candidates:

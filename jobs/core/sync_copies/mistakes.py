@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from jobs.core.sync_copies.desired import Candidates, with_reasons
+from jobs.core.sync_copies.desired import Candidates, by_rule, with_reasons
 from jobs.core.sync_copies.kinds import KINDS
 from jobs.core.sync_copies.observed import Namespace, Observed
 from jobs.core.sync_copies.rules import Rule, RuleStatus
@@ -79,7 +79,7 @@ def mistakes(observed: Observed, found: Candidates, targets: Mapping[str, Sequen
     for candidate in (each for group in found.selected.values() for each in group):
         source = candidate.source
         sources.setdefault(candidate.rule.name, set()).add(f"{source.namespace}/{source.name}")
-    left = found.left()
+    left = by_rule(found.findings)
     made = (
         _mistake(
             rule,

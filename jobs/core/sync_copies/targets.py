@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from enum import Enum
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 
 import msgspec
+from msgspec import structs
 
-from jobs.core.sync_copies.observed import Namespace
+from jobs.core.sync_copies.observed import OPT_IN, Namespace
 from jobs.core.sync_copies.rules import Rule, Targets
 from jobs.core.sync_copies.selectors import LabelSelector, glob_matcher, is_glob, names_matching
 from jobs.kit.values.decoding import decode
+from jobs.kit.values.text import listed
 
-
-class NoTarget(Enum):
-    """Why a namespace is not a target of a rule."""
-
-    TERMINATING = "terminating"
-    OPTED_OUT = "opted-out"
-    NOT_NAMED = "not named literally"
-    NOT_INCLUDED = "not included"
-    EXCLUDED = "excluded"
-    LABELS = "labels"
+_MOST_NAMED = 3
 
 
 def targets_of_rules(rules: Iterable[Rule], namespaces: Iterable[Namespace]) -> Mapping[str, Sequence[str]]:
     """Return the target namespaces by rule, sorted; rules with the same targets share one list.
 
     Each distinct glob and selector is compared with all namespaces only once. The result for a namespace is that of
-    `target_check`, which also has the reason.
+    `why_no_target`, which also has the reason.
     """
     by_name = {each.name: each for each in namespaces if each.active and not each.opted_out}
     names = sorted(by_name)
@@ -61,28 +53,23 @@ def targets_of_rules(rules: Iterable[Rule], namespaces: Iterable[Namespace]) -> 
     return {rule.name: selected(msgspec.json.encode(rule.spec.targets)) for rule in rules}
 
 
-def target_check(targets: Targets) -> Callable[[Namespace], NoTarget | None]:
-    """Return a function that returns the first reason why a namespace is not a target; None if it is one.
-
-    It is for one rule and a few namespaces: `targets_of_rules` returns the same for all.
-    """
-    included, excluded = (glob_matcher(globs).fullmatch for globs in (targets.include, targets.exclude))
-    selector = targets.namespace_selector
-    requires_labels = bool(selector.label_keys())
-
-    def first_reason(namespace: Namespace) -> NoTarget | None:
-        name = namespace.name
-        if not namespace.active:
-            return NoTarget.TERMINATING
-        if namespace.opted_out:
-            return NoTarget.OPTED_OUT
-        if requires_labels and not selector.matches(namespace.labels):
-            return NoTarget.LABELS
-        # Only a literal name selects a system namespace, never a glob.
-        if namespace.is_system and name not in targets.include:
-            return NoTarget.NOT_NAMED
-        if not included(name):
-            return NoTarget.NOT_INCLUDED
-        return NoTarget.EXCLUDED if excluded(name) else None
-
-    return first_reason
+def why_no_target(targets: Targets, namespace: Namespace) -> tuple[str, str] | None:
+    """Return the code and the text of the first reason why a namespace is not a target; None if it is one."""
+    name = namespace.name
+    if not namespace.active:
+        return "terminating", f"namespace {name} is terminating"
+    if namespace.opted_out:
+        why = f'namespace {name} opted out by annotation {OPT_IN}: "{namespace.invalid_choice or "false"}"'
+        otherwise = why_no_target(targets, structs.replace(namespace, opted_out=False))
+        return "opted-out", f"{why}, and {otherwise[1]}" if otherwise else f"{why}; remove it to get copies"
+    if terms := targets.namespace_selector.mismatches(namespace.labels):
+        why = f"namespaceSelector does not match {name}: {listed(terms, _MOST_NAMED)}"
+    elif namespace.is_system and name not in targets.include:
+        why = f"include does not list {name}; no glob selects a kube-* namespace"
+    elif not glob_matcher(targets.include).fullmatch(name):
+        why = f"include does not match {name}: it is {listed(targets.include, _MOST_NAMED)}"
+    elif excluded := [each for each in targets.exclude if glob_matcher([each]).fullmatch(name)]:
+        why = f"exclude matches {name}: {excluded[0]}"
+    else:
+        return None
+    return "not-a-target", f"spec.targets.{why}"
