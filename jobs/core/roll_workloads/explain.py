@@ -5,10 +5,10 @@ It shows the plan of a dry run, and decides nothing itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 from jobs.core.roll_workloads import baseline
 from jobs.core.roll_workloads.baseline import ROLL_OPT_IN, Baseline
@@ -29,30 +29,20 @@ _MOST_DOUBLINGS = 7  # of --cool-down
 _ENDING = (DeferralCode.SETTLING.value, DeferralCode.COOLING_DOWN.value)
 
 
-class _Use(NamedTuple):
-    """A ConfigMap or Secret that pods use, and whether it changed since the baseline."""
-
-    reference: Reference
-    state: str
-
-    def __str__(self) -> str:
-        keys = self.reference.keys
-        some = f" (keys {listed(keys, _MOST_KEYS)})" if keys is not None else ""
-        return f"{self.reference}{some}: {self.state}"
-
-
 def explanation(where: ObjectKey, made: Plan, observed: Observed, settings: Settings, now: datetime) -> Explanation:
     """Return a row for each workload; then one for each other finding, such as a list that failed."""
     findings: dict[ObjectKey, list[Finding]] = {}
     for each in made.findings:
         findings.setdefault(each.object, []).append(each)
     known = {each.key for each in observed.listed}
-    rows = [_row(each, findings.get(each.key, ()), observed, settings, now, where) for each in observed.listed]
+    is_detailed = bool(where.name) or settings.run.verbose
+    rows = [_row_of(each, findings.get(each.key, ()), observed, settings, now) for each in observed.listed]
+    rows = rows if is_detailed else [each._replace(details=()) for each in rows]
     for key, some in findings.items():
         is_named = key.namespace == where.namespace and where.name in ("", key.name)
         is_general = key.name == "(all)" or key == ObjectKey(NAMESPACES.kind, where.namespace)
         if key not in known and (is_named or is_general):
-            rows += [_short_row(key, each.code, each.reason) for each in some]
+            rows += [_row(key, each.code, each.reason) for each in some]
     return Explanation(_COLUMNS, tuple(rows), _summary(where, observed))
 
 
@@ -65,39 +55,46 @@ def _summary(where: ObjectKey, observed: Observed) -> str:
     return f"{opted_in} of {count} workload{'s' * (count > 1)} opted in"
 
 
-def _row(
-    each: OptIn, findings: Sequence[Finding], observed: Observed, settings: Settings, now: datetime, where: ObjectKey
-) -> Row:
+def _row_of(each: OptIn, findings: Sequence[Finding], observed: Observed, settings: Settings, now: datetime) -> Row:
     mistake = each.mistake()
     if not each.is_opted_in:
-        return _short_row(each.key, *((mistake.code, mistake.reason) if mistake else _why_not_opted_in(each)))
+        return _row(each.key, *((mistake.code, mistake.reason) if mistake else _why_not_opted_in(each)))
     finding = next((found for found in findings if mistake is None or found.code != mistake.code), None)
     until = _until(finding, each.key, observed, settings, now) if finding else None
     workload = observed.workloads.get(each.key)
     code, reason = (finding.code, _reason(finding, until)) if finding else ("unchanged", _unchanged(workload))
     if not isinstance(workload, Workload):
-        return _short_row(each.key, code, reason)
+        return _row(each.key, code, reason)
     before = baseline.parse(workload.baseline, workload.uid)
     compared = None if code == "baseline-recorded" else before
-    uses = [_Use(use, _state(use, compared, each.key, observed)) for use in workload.references]
-    document = _document(
+    uses = [(use, _state(use, compared, each.key, observed)) for use in workload.references]
+    opted_in_by = f"namespace {each.key.namespace}" if each.value is None else "its annotation"
+    return _row(
         each.key,
         code,
         reason,
+        (
+            f"opted in by {opted_in_by}",
+            *([mistake.reason] if mistake else []),
+            _shown_baseline(before),
+            *_shown_uses(uses),
+        ),
         optedInBy="namespace" if each.value is None else "annotation",
         deferral=finding.deferral if finding else "",
         until=_shown_time(until) if until else None,
         hasBaseline=before is not None,
         lastRoll=_shown_time(before.rolled_at) if before and before.rolled_at else None,
-        uses=[_use_document(use) for use in uses],
+        uses=[
+            {"kind": use.kind, "name": use.name, "keys": None if use.keys is None else list(use.keys), "state": state}
+            for use, state in uses
+        ],
     )
-    details = (*_opt_in_details(each, mistake), _baseline_detail(before), *_listed_uses(uses))
-    is_shown = bool(where.name) or settings.run.verbose
-    return Row((_shown(each.key), code), reason, document, details if is_shown else ())
 
 
-def _short_row(key: ObjectKey, code: str, reason: str) -> Row:
-    return Row((_shown(key), code), reason, _document(key, code, reason))
+def _row(key: ObjectKey, code: str, reason: str, details: tuple[str, ...] = (), **fields: Any) -> Row:
+    named = {name: value for name, value in key._asdict().items() if value}
+    document = {"object": named, "code": code, "reason": reason, **fields}
+    return Row((f"{key.kind.lower()}/{key.name}", code), reason, document, details)
 
 
 def _unchanged(workload: Workload | ApiError | None) -> str:
@@ -115,11 +112,6 @@ def _reason(finding: Finding, until: datetime | None) -> str:
 def _shown_time(time: datetime) -> str:
     """Return a time in RFC 3339; tenants can write any time with any offset."""
     return time.isoformat(timespec="seconds").replace("+00:00", "Z")
-
-
-def _opt_in_details(each: OptIn, mistake: Finding | None) -> Sequence[str]:
-    by = f"namespace {each.key.namespace}" if each.value is None else "its annotation"
-    return (f"opted in by {by}", *([mistake.reason] if mistake else []))
 
 
 def _why_not_opted_in(each: OptIn) -> tuple[str, str]:
@@ -173,7 +165,7 @@ def _state(use: Reference, before: Baseline | None, workload: ObjectKey, observe
     return "changed" if before.changed({use.used: fingerprint(use, source)}) else "unchanged"
 
 
-def _baseline_detail(before: Baseline | None) -> str:
+def _shown_baseline(before: Baseline | None) -> str:
     if before is None:
         return "baseline: none yet"
     last = f", last roll by kube-chores {_shown_time(before.rolled_at)}" if before.rolled_at else ""
@@ -181,25 +173,9 @@ def _baseline_detail(before: Baseline | None) -> str:
     return f"baseline: {count} {'object' if count == 1 else 'objects'}{last}"
 
 
-def _listed_uses(uses: Sequence[_Use]) -> list[str]:
-    more = [f"... and {len(uses) - _MOST_REFERENCES} more"] if len(uses) > _MOST_REFERENCES else []
-    return [*map(str, uses[:_MOST_REFERENCES]), *more]
-
-
-def _shown(key: ObjectKey) -> str:
-    return f"{key.kind.lower()}/{key.name}"
-
-
-def _use_document(use: _Use) -> Mapping[str, Any]:
-    keys = use.reference.keys
-    return {
-        "kind": use.reference.kind,
-        "name": use.reference.name,
-        "keys": None if keys is None else list(keys),
-        "state": use.state,
-    }
-
-
-def _document(key: ObjectKey, code: str, reason: str, **fields: Any) -> Mapping[str, Any]:
-    shown = {name: value for name, value in key._asdict().items() if value}
-    return {"object": shown, "code": code, "reason": reason, **fields}
+def _shown_uses(uses: Sequence[tuple[Reference, str]]) -> Iterator[str]:
+    for use, state in uses[:_MOST_REFERENCES]:
+        keys = "" if use.keys is None else f" (keys {listed(use.keys, _MOST_KEYS)})"
+        yield f"{use}{keys}: {state}"
+    if len(uses) > _MOST_REFERENCES:
+        yield f"... and {len(uses) - _MOST_REFERENCES} more"

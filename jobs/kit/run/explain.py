@@ -9,7 +9,6 @@ import textwrap
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from itertools import zip_longest
-from typing import Any
 
 import click
 
@@ -50,24 +49,14 @@ def explain(
 
 
 def _write(job: str, where: ObjectKey, found: Explanation, options: RunOptions) -> None:
+    """Print the explanation; `-o json` and `-o yaml` have the shape in docs/report.md."""
     if options.output == "text":
         for line in _lines(found, options):
             click.echo(line)
         named = f"{where.namespace}/{where.name}" if where.name else where.namespace
         click.echo(f"{job} --explain {named}: {brief(found.summary)}")
         return
-    document = _document(job, where, found)
-    if options.output == "json":
-        click.echo(json.dumps(document, indent=2))
-        return
-    import yaml
-
-    click.echo(yaml.safe_dump(document, sort_keys=False), nl=False)
-
-
-def _document(job: str, where: ObjectKey, found: Explanation) -> dict[str, Any]:
-    """Return the explanation as plain data, the shape of `-o json` (docs/report.md)."""
-    return {
+    document = {
         "job": job,
         "version": __version__,
         "namespace": where.namespace,
@@ -75,6 +64,12 @@ def _document(job: str, where: ObjectKey, found: Explanation) -> dict[str, Any]:
         "rows": [dict(row.document) for row in found.rows],
         "summary": found.summary,
     }
+    if options.output == "json":
+        click.echo(json.dumps(document, indent=2))
+    else:
+        import yaml
+
+        click.echo(yaml.safe_dump(document, sort_keys=False), nl=False)
 
 
 def _lines(found: Explanation, options: RunOptions) -> Iterator[str]:
