@@ -61,7 +61,7 @@ def test_the_docs_have_each_kind_with_its_copied_fields() -> None:
         assert (f"`{kind.layout.fixed}`" in recreated) == bool(kind.layout.fixed)
         assert component == (f"`{kind.component}`" if kind.component else "none")
         plain = Kind(kind.layout)
-        assert bool(never) == (kind[1:3] != plain[1:3]), "why_no_name and why_no_content"
+        assert bool(never) == (kind[1:3] != plain[1:3]), "never_named and why_no_content"
 
 
 @pytest.mark.parametrize("kind", WITH_COMPONENT, ids=lambda kind: kind.component)

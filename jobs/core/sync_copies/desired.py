@@ -235,7 +235,7 @@ def _kept(place: Place, kind: Kind, rivals: Sequence[Candidate], targets: Mappin
     shadowed = [
         each
         for each in rivals
-        if f"{each.rule.namespace}/{each.rule.name}" == rule
+        if each.rule.stamp == rule
         and (each.source.namespace, each.source.name) == (source.namespace, source.name)
         and place.key.namespace in targets[each.rule.name]
     ]

@@ -16,7 +16,7 @@ from jobs.core.sync_copies.kinds import KINDS, LAYOUTS
 from jobs.core.sync_copies.mistakes import NOTHING_SELECTED, SOURCE_NAMESPACE_MISSING
 from jobs.core.sync_copies.observed import Observed, Settings
 from jobs.core.sync_copies.plan import plan
-from jobs.core.sync_copies.rules import Rule, RuleStatus
+from jobs.core.sync_copies.rules import Rule
 from jobs.core.sync_copies.targets import why_no_target
 from jobs.kit.data.objects import ReducedObject
 from jobs.kit.run.results import REASONS
@@ -164,7 +164,7 @@ def _last_failure(rule: Rule, namespace: str) -> str:
 
     It does not check the right of the job to bind ClusterRoles either.
     """
-    status = rule.head.status_as(RuleStatus)
+    status = rule.status
     failed = next((each.reason for each in status.failed_namespaces if each.namespace == namespace), "")
     if failed in _REFUSED:
         what = f"the last write failed ({failed})"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from fnmatch import fnmatchcase
+from typing import NamedTuple
 
 from msgspec import structs
 
@@ -50,19 +51,9 @@ _REQUIRED_KEYS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "kubernetes.io/ssh-auth": (("ssh-privatekey",),),
 }
 WHY_NO_COPY = "is managed by kube-chores: a copy is never a source"
-_ROOT_CA = "kube-root-ca.crt"
-_HELM_RELEASE = "sh.helm.release."  # also a ConfigMap: https://helm.sh/docs/topics/advanced/#configmap-storage-backend
+# Also a ConfigMap: https://helm.sh/docs/topics/advanced/#configmap-storage-backend
+_RELEASES = {"sh.helm.release.*": NEVER_COPIED["helm.sh/"]}
 BOOTSTRAPPING = "kubernetes.io/bootstrapping"  # a label of the bindings that kube-apiserver restores when it starts
-
-
-def _why_no_configmap(name: str) -> str:
-    if name == _ROOT_CA:
-        return f"every namespace has its own {_ROOT_CA}"
-    return NEVER_COPIED["helm.sh/"] if name.startswith(_HELM_RELEASE) else ""
-
-
-def _why_no_secret(name: str) -> str:
-    return NEVER_COPIED["helm.sh/"] if name.startswith(_HELM_RELEASE) else ""
 
 
 def _why_no_type(content: AnyContent, _labels: Mapping[str, str]) -> str:
@@ -73,10 +64,6 @@ def _why_no_role(content: AnyContent, labels: Mapping[str, str]) -> str:
     if BOOTSTRAPPING in labels:
         return "kube-apiserver creates this RoleBinding itself"
     return "" if cluster_role(content) else "it refers to a Role, and Roles are not copied; refer to a ClusterRole"
-
-
-def _why_no_service_account(name: str) -> str:
-    return "every namespace has its own ServiceAccount default" if name == "default" else ""
 
 
 def _role(fixed: str) -> str:
@@ -94,19 +81,18 @@ def _with_subjects_in(content: WholeContent, namespace: str) -> WholeContent:
     """Return the content with the ServiceAccounts among its subjects in this namespace."""
     assert isinstance(content, FieldContent)
     fields = content.document()
-    subjects = [_moved(each, namespace) for each in fields.get("subjects") or []]
+    subjects = [
+        {**each, "namespace": namespace} if each.get("kind") == "ServiceAccount" else each
+        for each in fields.get("subjects") or []
+    ]
     return field_content(content.layout, {**fields, "subjects": subjects} if subjects else fields)
-
-
-def _moved(subject: Mapping[str, Any], namespace: str) -> Mapping[str, Any]:
-    return {**subject, "namespace": namespace} if subject.get("kind") == "ServiceAccount" else subject
 
 
 class Kind(NamedTuple):
     """A kind of object that rules copy.
 
     - `layout`: which of its fields are copied.
-    - `why_no_name`: why objects of a name are neither sources nor copies; empty if they may be.
+    - `never_named`: by glob of their name, why objects are neither sources nor copies.
     - `why_no_content`: why a source with this content and these labels is never copied; empty if it is copied.
     - `readers`: by name, what reads an object of that name: rules of tenants must not create it.
     - `required_keys`: by type, groups of keys: the API server requires one key of each group.
@@ -116,7 +102,7 @@ class Kind(NamedTuple):
     """
 
     layout: Layout
-    why_no_name: Callable[[str], str] = lambda _name: ""
+    never_named: Mapping[str, str] = {}
     why_no_content: Callable[[AnyContent, Mapping[str, str]], str] = lambda _content, _labels: ""
     readers: Mapping[str, str] = {}
     required_keys: Mapping[str, tuple[tuple[str, ...], ...]] = {}
@@ -155,6 +141,10 @@ class Kind(NamedTuple):
         first, *others = self.component.split("-")
         return f"jobs.sync-copies.copies.{first}{''.join(map(str.capitalize, others))}"
 
+    def why_no_name(self, name: str) -> str:
+        """Return why objects of this name are neither sources nor copies; empty if they may be."""
+        return next((why for glob, why in self.never_named.items() if fnmatchcase(name, glob)), "")
+
     def why_never_copied(self, read: ReducedObject) -> str:
         """Return why an object with this name and content is never copied; empty if it is copied."""
         why = WHY_NO_COPY if stamps.is_stamped(read.header.labels) else self.why_no_name(read.name)
@@ -164,10 +154,12 @@ class Kind(NamedTuple):
 # By the ruleType of rules. The table in docs/sync-copies.md#kinds describes them.
 KINDS: Mapping[str, Kind] = {
     "configmap": Kind(
-        CONFIGMAP, _why_no_configmap, readers=dict.fromkeys(SETTINGS, "jobs read their settings from a ConfigMap")
+        CONFIGMAP,
+        {"kube-root-ca.crt": "every namespace has its own kube-root-ca.crt", **_RELEASES},
+        readers=dict.fromkeys(SETTINGS, "jobs read their settings from a ConfigMap"),
     ),
     "secret": Kind(
-        SECRET, _why_no_secret, _why_no_type, {KEY_NAME: "roll-workloads reads its key from a Secret"}, _REQUIRED_KEYS
+        SECRET, _RELEASES, _why_no_type, {KEY_NAME: "roll-workloads reads its key from a Secret"}, _REQUIRED_KEYS
     ),
     "networkpolicy": Kind(Layout(NETWORK_POLICIES, ("spec",), maps=("spec",)), component="network-policies"),
     "limitrange": Kind(Layout(LIMIT_RANGES, ("spec",), maps=("spec",)), component="limit-ranges"),
@@ -184,17 +176,14 @@ KINDS: Mapping[str, Kind] = {
     ),
     "serviceaccount": Kind(
         Layout(SERVICE_ACCOUNTS, ("imagePullSecrets", "automountServiceAccountToken"), kept=("secrets",)),
-        _why_no_service_account,
+        {"default": "every namespace has its own ServiceAccount default"},
         component="service-accounts",
     ),
 }
-# Labels of sources that decide whether they are copied.
-LABELS = frozenset({BOOTSTRAPPING})
+LABELS = frozenset({BOOTSTRAPPING})  # of sources: they decide whether these are copied
 RESOURCES = tuple(kind.resource for kind in KINDS.values())
 BY_NAME: Mapping[str, Kind] = {kind.name: kind for kind in KINDS.values()}
 LAYOUTS: Mapping[str, Layout] = {kind.name: kind.layout for kind in KINDS.values()}
-
-
 _MOST_NAMED = 3
 
 
@@ -220,7 +209,10 @@ def select(keys: KeySelection, kind: Kind, content: WholeContent) -> WholeConten
     for group in kind.required_keys.get(content.type, ()):
         if not {*group} & {*names.values()}:
             raise ValueError(f"a {kind.name} of type {content.type} requires key {' or '.join(group)} in copies")
-    data, binary = (_renamed(each, names) for each in (content.data, content.binary_data))
+    data, binary = (
+        {names[key]: value for key, value in each.items() if key in names}
+        for each in (content.data, content.binary_data)
+    )
     return structs.replace(content, data=data, binary_data=binary)
 
 
@@ -239,7 +231,3 @@ def _names(keys: KeySelection, given: list[str]) -> dict[str, str]:
             raise ValueError(f"its keys {by_name[name]} and {key} would both be {name} in copies")
         by_name[name] = key
     return names
-
-
-def _renamed(values: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:
-    return {names[key]: value for key, value in values.items() if key in names}

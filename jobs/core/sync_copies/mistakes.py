@@ -14,7 +14,7 @@ from msgspec import structs
 from jobs.core.sync_copies.desired import Candidates, by_rule, with_reasons
 from jobs.core.sync_copies.kinds import KINDS
 from jobs.core.sync_copies.observed import Namespace, Observed
-from jobs.core.sync_copies.rules import Rule, RuleStatus
+from jobs.core.sync_copies.rules import Rule
 from jobs.kit.run import brakes
 from jobs.kit.values.model import Brake, Finding, ObjectKey, Severity
 from jobs.kit.values.resources import NAMESPACES
@@ -145,7 +145,7 @@ def _recreated_namespaces(rule: Rule, namespaces: Mapping[str, Namespace | None]
 
     Between two runs this takes seconds, and then the new namespace is empty, as if somebody had withdrawn the sources.
     """
-    recorded = {each.name: each.uid for each in rule.head.status_as(RuleStatus).source_namespaces}
+    recorded = {each.name: each.uid for each in rule.status.source_namespaces}
     now = ((name, namespaces.get(name)) for name in sorted(rule.source_namespaces) if name in recorded)
     return [name for name, each in now if each and each.active and each.uid not in ("", recorded[name])]
 
@@ -155,7 +155,7 @@ def _has_selected(rule: Rule) -> bool:
 
     The generations of a recreated rule start at 1 again. So a status that was restored with it does not count.
     """
-    status = rule.head.status_as(RuleStatus)
+    status = rule.status
     is_same = rule.head.uid == status.selected_uid
     return is_same and 0 < rule.head.generation == status.selected_generation
 

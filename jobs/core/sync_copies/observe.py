@@ -28,7 +28,6 @@ from jobs.core.sync_copies.rules import (
     SourceQuery,
     Spec,
     parse_rule,
-    problems_of_any_type,
     spec_problems,
     used_keys,
 )
@@ -62,7 +61,11 @@ def observe(cluster: Cluster, settings: Settings) -> Observed:
     rules = tuple(rule for rule in rules if rule.spec.rule_type in {*copies, *denied})
     failures = [invalid(each) for each in invalid_rules]
     for rule_type, denial in sorted(denied.items()):
-        failures += _without_copies(rule_type, denial, rules, settings)
+        affected = [each for each in rules if each.spec.rule_type == rule_type]
+        all_copies = ObjectKey(KINDS[rule_type].name, "(all copies)")
+        failures += [_unreadable(each, "its copies", denial, settings) for each in affected] or [
+            unreadable(all_copies, denial, subjects=(all_copies.name,))
+        ]
     namespaces, undecoded = _namespaces(cluster, rules)
     failures += [_terminating(each) for each in namespaces if each.name == settings.namespace and not each.active]
     reducer = ObjectReducer(used_keys(rules))
@@ -95,15 +98,6 @@ def _all_copies(
         read = dict(chain.from_iterable(cluster.lists([each]) for each in lists))
     denied = {rule_type: found for rule_type, found in read.items() if isinstance(found, ApiError)}
     return {each: _by_name(found) for each, found in read.items() if not isinstance(found, ApiError)}, denied
-
-
-def _without_copies(rule_type: str, denial: ApiError, rules: Sequence[Rule], settings: Settings) -> list[Finding]:
-    """Return the findings of a type whose copies could not be read: one for each rule of the type, or at least one."""
-    affected, kind = [rule for rule in rules if rule.spec.rule_type == rule_type], KINDS[rule_type]
-    if affected:
-        return [_unreadable(each, "its copies", denial, settings) for each in affected]
-    all_copies = ObjectKey(kind.name, "(all copies)")
-    return [unreadable(all_copies, denial, subjects=(all_copies.name,))]
 
 
 def _unreadable(rule: Rule, what: str, error: ApiError, settings: Settings) -> Finding:
@@ -252,5 +246,4 @@ def _problems_beyond_schema(spec: dict[str, Any]) -> list[str]:
         decoded = msgspec.convert(spec if has_type else {**spec, "ruleType": RULE_TYPES[0]}, Spec)
     except msgspec.ValidationError:
         return []
-    problems = spec_problems(decoded) if has_type else problems_of_any_type(decoded)
-    return [f"spec.{problem}" for problem in problems]
+    return [f"spec.{problem}" for problem in spec_problems(decoded, has_type=has_type)]

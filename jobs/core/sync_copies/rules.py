@@ -128,6 +128,16 @@ class Rule(Struct, frozen=True):
         return self.head.key.namespace
 
     @property
+    def stamp(self) -> str:
+        """The rule as the stamp of its copies names it: NAMESPACE/NAME."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def status(self) -> RuleStatus:
+        """The status that an earlier run wrote."""
+        return self.head.status_as(RuleStatus)
+
+    @property
     def source_namespaces(self) -> Sequence[str]:
         """The namespaces of its sources."""
         return self.spec.namespaces or (self.namespace,)
@@ -186,27 +196,10 @@ class SourceQuery(NamedTuple):
     keys: KeySelection = ALL_KEYS
 
 
-def spec_problems(spec: Spec) -> Iterator[str]:
-    """Yield the problems of a spec, from the cluster or from a file, each with its field."""
-    yield from problems_of_type(spec)
-    yield from problems_of_any_type(spec)
-
-
-def problems_of_type(spec: Spec) -> Iterator[str]:
-    """Yield the problems of fields that depend on the rule type."""
-    kind = KINDS[spec.rule_type]
-    if not kind.has_subjects and not all(map(is_name, spec.names)):
-        yield (
-            "names: only names of RoleBindings may have capitals, _ or colons: use lower case letters, digits, - and ."
-        )
-    if spec.keys and not kind.layout.has_data:
-        yield "keys: only a ruleType of configmap or secret has keys: remove this field"
-    if spec.subject_namespace != "source" and not kind.has_subjects:
-        yield "subjectNamespace: only a ruleType of rolebinding has subjects: remove this field"
-
-
-def problems_of_any_type(spec: Spec) -> Iterator[str]:
-    """Yield the problems that do not depend on the rule type."""
+def spec_problems(spec: Spec, *, has_type: bool = True) -> Iterator[str]:
+    """Yield the problems of a spec, each with its field; without `has_type`, those that no rule type changes."""
+    if has_type:
+        yield from _problems_of_type(spec)
     yield from _source_problems(spec)
     if spec.keys:
         yield from _keys_problems(spec.keys)
@@ -217,6 +210,18 @@ def problems_of_any_type(spec: Spec) -> Iterator[str]:
         )
     yield from selector_problems(spec.targets.namespace_selector, "targets.namespaceSelector")
     yield from _metadata_problems(spec.metadata)
+
+
+def _problems_of_type(spec: Spec) -> Iterator[str]:
+    kind = KINDS[spec.rule_type]
+    if not kind.has_subjects and not all(map(is_name, spec.names)):
+        yield (
+            "names: only names of RoleBindings may have capitals, _ or colons: use lower case letters, digits, - and ."
+        )
+    if spec.keys and not kind.layout.has_data:
+        yield "keys: only a ruleType of configmap or secret has keys: remove this field"
+    if spec.subject_namespace != "source" and not kind.has_subjects:
+        yield "subjectNamespace: only a ruleType of rolebinding has subjects: remove this field"
 
 
 def _source_problems(spec: Spec) -> Iterator[str]:

@@ -9,7 +9,7 @@ from jobs.core.sync_copies.desired import Desired, Place
 from jobs.core.sync_copies.kinds import BY_NAME, KINDS
 from jobs.core.sync_copies.mistakes import Mistake
 from jobs.core.sync_copies.observed import NAME, Observed, Settings
-from jobs.core.sync_copies.rules import Rule, RuleStatus
+from jobs.core.sync_copies.rules import Rule
 from jobs.kit.data.contents import same_content
 from jobs.kit.data.manifests import metadata_changes
 from jobs.kit.data.objects import Header, ReducedObject
@@ -215,7 +215,7 @@ class Context(NamedTuple):
         source, at = place.stamped_source, place.key
         rules = [self.rules[f"{self.settings.namespace}/{each}"] for each in self.left.get((source, "refused"), ())]
         return any(
-            place.stamped_rule == f"{each.namespace}/{each.name}"
+            place.stamped_rule == each.stamp
             or ((each.spec.target_name or source.name) == at.name and at.namespace in self.targets[each.name])
             for each in rules
         )
@@ -247,10 +247,10 @@ def context(
 
     A run with `max_deletes` also deletes copies of rules that may be mistaken.
     """
-    rules = {f"{each.namespace}/{each.name}": each for each in observed.rules}
+    rules = {each.stamp: each for each in observed.rules}
     known_conflicts, truncated_rules = set(), set()
     for rule in observed.rules:
-        status = rule.head.status_as(RuleStatus)
+        status = rule.status
         kind = KINDS[rule.spec.rule_type].name
         known_conflicts |= {ObjectKey(kind, conflict.name, conflict.namespace) for conflict in status.conflicts}
         if (status.conflict_count or 0) > len(status.conflicts):

@@ -141,7 +141,7 @@ def _source_namespaces(observed: Observed) -> Mapping[str, tuple[SourceNamespace
     uids = {each.name: each.uid for each in observed.namespaces if each.active}
     found = {}
     for rule in observed.rules:
-        before = {each.name: each.uid for each in rule.head.status_as(RuleStatus).source_namespaces}
+        before = {each.name: each.uid for each in rule.status.source_namespaces}
         named = ((name, uids.get(name) or before.get(name, "")) for name in sorted({*rule.source_namespaces}))
         found[rule.name] = tuple(SourceNamespace(name, uid) for name, uid in named if uid)
     return found
