@@ -9,13 +9,11 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from jobs.core.sync_copies.desired import candidates, places
+from jobs.core.sync_copies.desired import places
 from jobs.core.sync_copies.evaluate import evaluate
-from jobs.core.sync_copies.mistakes import mistakes
 from jobs.core.sync_copies.observed import Namespace, Observed, refused
 from jobs.core.sync_copies.rules import Rule, Targets
 from jobs.core.sync_copies.state import context, found, required
-from jobs.core.sync_copies.targets import targets_of_rules
 from jobs.kit.data.objects import ReducedObject
 from jobs.kit.values import stamps
 from jobs.kit.values.errors import ApiError, InvalidObjectError
@@ -54,11 +52,9 @@ def table() -> Iterator[Row]:
 
 def decided(world: Observed) -> Row:
     """What a run finds and does at the place in namespace team, or kube-team."""
-    sources = candidates(world)
-    selected, shadowed, skipped = sources
-    targets = targets_of_rules(world.rules, world.namespaces)
-    known = context(world, SETTINGS, skipped, mistakes(world, sources, targets), targets)
-    (place,) = (each for each in places(world, selected, targets, shadowed) if each.key.namespace.endswith("team"))
+    known = context(world, SETTINGS)
+    found_places = places(world, known.found.selected, known.targets, known.found.shadowed)
+    (place,) = (each for each in found_places if each.key.namespace.endswith("team"))
     state = required(place, known), found(place, known)
     result = evaluate(place, known)
     if isinstance(result, Need):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -32,11 +32,15 @@ Selected = Mapping[tuple[str, str], Sequence[Candidate]]  # by rule type and nam
 
 
 class Candidates(NamedTuple):
-    """The selected sources, those that are shadowed, and a finding for each source that is not copied."""
+    """The selected sources, those that are shadowed, and a finding for each source that is not copied.
+
+    `names` are those of all sources of a rule; copies do not count.
+    """
 
     selected: Selected
     shadowed: Selected
     findings: Sequence[Finding]
+    names: Mapping[str, Collection[str]]
 
 
 def by_rule(findings: Iterable[Finding]) -> dict[str, list[Finding]]:
@@ -58,23 +62,28 @@ def candidates(observed: Observed) -> Candidates:
     selected: dict[tuple[str, str], list[Candidate]] = {}
     shadowed: dict[tuple[str, str], list[Candidate]] = {}
     left: dict[tuple[ObjectKey, str], Finding] = {}
+    names: dict[str, set[str]] = {}
     for rule in observed.rules:
-        sources = list(sources_of(rule, observed))
-        first = _first_namespaces(rule, sources, observed) if len(rule.source_namespaces) > 1 else None
+        only = rule.spec.names
+        queried = (each for query in rule.queries() for each in observed.sources.get(query, ()))
+        sources = [each for each in queried if not only or name_of(each) in only]
+        names[rule.name] = {name_of(each) for each in sources if not _is_copy(each)}
+        first = _first_namespaces(rule, sources, observed)
         for source in sources:
             name = rule.spec.target_name or name_of(source)
             if not isinstance(source, Finding):
-                if first is None or source.namespace == first.get(name):
-                    selected.setdefault((rule.spec.rule_type, name), []).append(Candidate(rule, source))
-                    continue
                 if name not in first:
                     continue
-                shadowed.setdefault((rule.spec.rule_type, name), []).append(Candidate(rule, source))
+                is_first = source.namespace == first[name]
+                group = (selected if is_first else shadowed).setdefault((rule.spec.rule_type, name), [])
+                group.append(Candidate(rule, source))
+                if is_first:
+                    continue
                 source = _shadowed(rule, source, first[name])
             at = source.object, source.reason
             others = left.get(at, source).subjects
             left[at] = structs.replace(source, subjects=tuple(sorted({*others, rule.name})))
-    return Candidates(selected, shadowed, list(left.values()))
+    return Candidates(selected, shadowed, list(left.values()), names)
 
 
 def _first_namespaces(rule: Rule, found: Iterable[Source], observed: Observed) -> Mapping[str, str]:
@@ -110,18 +119,11 @@ def with_reasons(left: Sequence[Finding]) -> str:
 
     A run creates copies after it read the sources. If a status named them, the next run would change it.
     """
-    named = sorted((each for each in left if not is_copy(each)), key=lambda each: each.object)
+    named = sorted((each for each in left if not _is_copy(each)), key=lambda each: each.object)
     return listed(named, _MOST_NAMED, lambda each: f"{each.object} ({each.reason})")
 
 
-def sources_of(rule: Rule, observed: Observed) -> Iterator[Source]:
-    """Yield what was read of the sources that a rule selects, also those that are not copied."""
-    names = rule.spec.names
-    for query in rule.queries():
-        yield from (each for each in observed.sources.get(query, ()) if not names or name_of(each) in names)
-
-
-def is_copy(source: Source) -> bool:
+def _is_copy(source: Source) -> bool:
     """Whether an object that a rule selects is a copy, which is never a source. A run may create or delete it."""
     return isinstance(source, Finding) and source.reason == WHY_NO_COPY
 
@@ -174,14 +176,19 @@ class Place(NamedTuple):
         return self.found
 
     @property
+    def annotations(self) -> Mapping[str, str]:
+        """The annotations of the object there."""
+        return self.actual.header.annotations
+
+    @property
     def stamped_rule(self) -> str:
         """The rule that the stamp of the object names, NAMESPACE/NAME; empty if it names none."""
-        return self.actual.header.annotations.get(stamps.RULE, "")
+        return self.annotations.get(stamps.RULE, "")
 
     @property
     def stamped_source(self) -> ObjectKey:
         """The source that the stamp of the object names."""
-        namespace, _, name = self.actual.header.annotations.get(stamps.SOURCE, "").partition("/")
+        namespace, _, name = self.annotations.get(stamps.SOURCE, "").partition("/")
         return ObjectKey(self.key.kind, name, namespace)
 
     @property

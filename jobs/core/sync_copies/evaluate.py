@@ -28,28 +28,25 @@ from jobs.kit.values.model import Action, Deletion, ExitCode, Finding, Fix, Need
 from jobs.kit.values.reads import unreadable
 
 SOURCE_CHANGED = "source-changed"
+_TERMINATING = "is being deleted, but a finalizer keeps it in effect, with its old content; see its metadata.finalizers"
 
 
 def evaluate(place: Place, context: Context, equal: Place | None = None) -> Finding | Need | None:
     """Return the finding of a place, or the object that must be read first, or None if nothing is to be done.
 
     `equal` is another place that has an equal copy. Copies of one source share header and content, so with it the
-    decision about most places takes one comparison.
+    decision about most places takes one comparison: of such a place `_decide` uses nothing else.
     """
-    return None if equal and _is_like(place, equal, context) else _decide(place, context)
-
-
-def _is_like(place: Place, equal: Place, context: Context) -> bool:
-    """Whether `_decide` finds an equal copy here too: of such a place it uses nothing else."""
-    found, other = place.found, equal.found
-    return (
-        place.desired is equal.desired
-        and isinstance(found, ReducedObject)
-        and isinstance(other, ReducedObject)
-        and found.header is other.header
-        and found.content is other.content
-        and place.key.namespace not in context.closed
-    )
+    if equal and isinstance(place.found, ReducedObject) and isinstance(equal.found, ReducedObject):
+        found, other = place.found, equal.found
+        if (
+            place.desired is equal.desired
+            and found.header is other.header
+            and found.content is other.content
+            and place.key.namespace not in context.closed
+        ):
+            return None
+    return _decide(place, context)
 
 
 def _decide(place: Place, context: Context) -> Finding | Need | None:  # noqa: C901 - a table
@@ -64,15 +61,16 @@ def _decide(place: Place, context: Context) -> Finding | Need | None:  # noqa: C
         case "one copy", "an edited copy":
             return _replaced("drifted", place, context.settings)
         case "one copy", "a copy in doubt":
-            return _uncertain(place, context.why_uncertain(place))
+            both = f"stays a copy of {place.annotations[stamps.SOURCE]}, and does not become a copy of"
+            return _stays("unreadable", place, f"{both} {place.desired[0].source}: {context.why_uncertain(place)}")
         case "one copy", "a copy of a source in another namespace":
             return _held(place)
         case "one copy", "a terminating copy":
-            return _terminating("terminating", place, place.rules)
+            return _stays("terminating", place, _TERMINATING)
         case "one copy", "an object to adopt":
             return _adopted(place)
         case "one copy", "another object":
-            return _conflict(place, why_not_adopted(place, context.observed))
+            return _stays("conflict", place, why_not_adopted(place, context.observed))
         case "one copy", "a place to read first":
             return Need(place.key, full=place.found is not None)
         case "no copy", "an orphan":
@@ -80,13 +78,14 @@ def _decide(place: Place, context: Context) -> Finding | Need | None:  # noqa: C
         case "no copy", "an opted-out orphan":
             return _orphan("opted-out", place, context)
         case "no copy", "an orphan to retain":
-            return _retained(place, context)
+            return structs.replace(_orphan("retained", place, context), severity=Severity.INFO, fix=None)
         case "no copy", "an orphan of a mistaken rule":
             return blocked(_orphan("orphan", place, context), context.rule_in_doubt(place))
         case "no copy", "a copy in doubt":
-            return _undecided(place)
+            why = f"its source {place.annotations.get(stamps.SOURCE, '')} cannot be decoded"
+            return _stays("unreadable", place, f"no rule requires this copy, but it is not deleted: {why}")
         case "no copy", "a terminating copy":
-            return _terminating("orphan", place, (place.stamped_rule.rpartition("/")[2],))
+            return _stays("orphan", place, _TERMINATING, (place.stamped_rule.rpartition("/")[2],))
         case "no copy", "a copy of a refused source" | "another object" | "nothing":
             return None
         case "a copy of a reserved name", _:
@@ -96,8 +95,14 @@ def _decide(place: Place, context: Context) -> Finding | Need | None:  # noqa: C
         case "a copy, not opted in", _:
             return _not_opted_in(place)
         case _, "an unreadable object":
-            return _unreadable(place)
+            assert isinstance(place.found, ApiError)
+            return unreadable(place.key, place.found, subjects=place.rules)
     raise AssertionError(place.key)
+
+
+def _stays(code: str, place: Place, reason: str, subjects: tuple[str, ...] = ()) -> Finding:
+    """Return the finding of a place that the run leaves as it is."""
+    return Finding(code, Severity.WARNING, place.key, reason, subjects=subjects or place.rules)
 
 
 def contested(place: Place) -> Finding:
@@ -137,7 +142,7 @@ def _replaced(code: str, place: Place, settings: Settings) -> Finding:
     secret = desired.kind.layout.is_secret
     differing = () if actual.content is None else changes(actual.content, desired.content, secret=secret)
     relabelled = metadata_changes(desired.labels, desired.annotations, actual.header)
-    source_before = actual.header.annotations.get(stamps.SOURCE)
+    source_before = place.annotations.get(stamps.SOURCE)
     if source_before not in (None, desired.source):
         reason = f"source changed from {source_before} to {desired.source}"
     elif code == "outdated":
@@ -150,24 +155,11 @@ def _replaced(code: str, place: Place, settings: Settings) -> Finding:
     return Finding(code, Severity.WARNING, place.key, reason, fix, shown, desired.rules)
 
 
-def _uncertain(place: Place, why: str) -> Finding:
-    """Return the finding of a copy of another source, which may still be desired."""
-    before, now = place.actual.header.annotations[stamps.SOURCE], place.desired[0].source
-    reason = f"stays a copy of {before}, and does not become a copy of {now}: {why}"
-    return Finding("unreadable", Severity.WARNING, place.key, reason, subjects=place.rules)
-
-
 def _held(place: Place) -> Finding:
     """Return the finding of a copy that does not move to a source in another namespace until a person confirms it."""
-    before, now = place.actual.header.annotations[stamps.SOURCE], (place.others or place.desired)[0].source
+    before, now = place.annotations[stamps.SOURCE], (place.others or place.desired)[0].source
     reason = f"stays a copy of {before}, although its rule now selects {now}; if you want that one, delete this copy"
     return Finding(SOURCE_CHANGED, Severity.CRITICAL, place.key, reason, subjects=place.rules, exit_code=ExitCode.BRAKE)
-
-
-def _terminating(code: str, place: Place, subjects: tuple[str, ...]) -> Finding:
-    """Return the finding of a copy that is being deleted and still exists: pods continue to use its content."""
-    reason = "is being deleted, but a finalizer keeps it in effect, with its old content; see its metadata.finalizers"
-    return Finding(code, Severity.WARNING, place.key, reason, subjects=subjects)
 
 
 def _adopted(place: Place) -> Finding:
@@ -177,10 +169,6 @@ def _adopted(place: Place) -> Finding:
     return Finding("adopted", Severity.WARNING, place.key, reason, fix, subjects=desired.rules)
 
 
-def _conflict(place: Place, reason: str) -> Finding:
-    return Finding("conflict", Severity.WARNING, place.key, reason, subjects=place.rules)
-
-
 def _orphan(code: str, place: Place, context: Context) -> Finding:
     """Return the finding that deletes a copy, if the brake allows it.
 
@@ -188,27 +176,11 @@ def _orphan(code: str, place: Place, context: Context) -> Finding:
     """
     deletion = Deletion(place.actual.uid, place.actual.resource_version)
     fix = Fix(Action.DELETE, deletion, origin=place.stamped_source.namespace)
-    rule, why = _origin(place, context)
-    return Finding(code, Severity.WARNING, place.key, why, fix, subjects=(rule,))
-
-
-def _retained(place: Place, context: Context) -> Finding:
-    rule, why = _origin(place, context)
-    return Finding("retained", Severity.INFO, place.key, why, subjects=(rule,))
-
-
-def _origin(place: Place, context: Context) -> tuple[str, str]:
-    """Return the name of the rule that an orphan was created for, and why it is an orphan."""
-    annotations = place.actual.header.annotations
-    rule, source = annotations.get(stamps.RULE, "an unknown rule"), annotations.get(stamps.SOURCE, "an unknown source")
+    rule = place.annotations.get(stamps.RULE, "an unknown rule")
+    source = place.annotations.get(stamps.SOURCE, "an unknown source")
     cause = "its namespace opted out" if place.key.namespace in context.opted_out else "no rule requires this copy"
-    return rule.rpartition("/")[2], f"{cause}; it was created for {rule} from {source}"
-
-
-def _undecided(place: Place) -> Finding:
-    source = place.actual.header.annotations.get(stamps.SOURCE, "")
-    reason = f"no rule requires this copy, but it is not deleted: its source {source} cannot be decoded"
-    return Finding("unreadable", Severity.WARNING, place.key, reason)
+    why = f"{cause}; it was created for {rule} from {source}"
+    return Finding(code, Severity.WARNING, place.key, why, fix, subjects=(rule.rpartition("/")[2],))
 
 
 def _reserved(place: Place) -> Finding:
@@ -223,7 +195,7 @@ def _reserved(place: Place) -> Finding:
     correct = "set another targetName" if is_renamed else f"rename {source}, or change what the rule selects"
     todo = f"delete this copy; then {correct}" if is_copied else f"{sources} is not copied; {correct}"
     reason = f"left untouched: {why}, so {todo}"
-    return Finding("reserved-name", Severity.WARNING, place.key, reason, subjects=place.rules)
+    return _stays("reserved-name", place, reason)
 
 
 def _collision(place: Place) -> Finding:
@@ -248,9 +220,3 @@ def _not_opted_in(place: Place) -> Finding:
     return Finding(
         "not-opted-in", Severity.WARNING, place.key, reason, subjects=place.rules, exit_code=ExitCode.REFUSED
     )
-
-
-def _unreadable(place: Place) -> Finding:
-    error = place.found
-    assert isinstance(error, ApiError)
-    return unreadable(place.key, error, subjects=place.rules)

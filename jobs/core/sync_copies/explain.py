@@ -92,7 +92,7 @@ def explanation(where: ObjectKey, made: Plan, observed: Observed, settings: Sett
             raise does_not_exist(where.namespace, names)
         return Explanation(_COLUMNS, tuple(rows), "the namespace cannot be read")
     world = _world(where, made, observed, settings)
-    rules = [each for each in observed.rules if settings.rule_name in (None, each.name)]
+    rules = [each for each in observed.rules if settings.applies(each.name)]
     of_rules = [_rows_of_rule(each, world) for each in rules]
     for found, _ in sorted(of_rules, key=lambda each: not each[1]):  # the near ones first
         rows += found
@@ -152,7 +152,7 @@ def _rows_of_other_rules(world: _World, settings: Settings) -> Iterator[Row]:
     """Yield the rows of rules that are not valid, and of copies whose rule does not exist."""
     for invalid in world.observed.invalid_rules:
         name = invalid.head.key.name
-        if settings.rule_name in (None, name):
+        if settings.applies(name):
             yield _row_of_none(name, "invalid", world.about[name].reason)
     for name in sorted(world.copies.keys() - {rule.name for rule in world.observed.rules}):
         found = [each for each in world.copies[name] if each.object.kind in LAYOUTS]

@@ -6,7 +6,7 @@ generation of the rule ever selected anything? If it has, and now selects nothin
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec import structs
@@ -16,7 +16,7 @@ from jobs.core.sync_copies.kinds import KINDS
 from jobs.core.sync_copies.observed import Namespace, Observed
 from jobs.core.sync_copies.rules import Rule
 from jobs.kit.run import brakes
-from jobs.kit.values.model import Brake, Finding, ObjectKey, Severity
+from jobs.kit.values.model import Finding, ObjectKey, Severity
 from jobs.kit.values.resources import NAMESPACES
 from jobs.kit.values.text import listed
 
@@ -74,45 +74,31 @@ def mistakes(observed: Observed, found: Candidates, targets: Mapping[str, Sequen
     unread = {subject for failure in observed.failures for subject in failure.subjects}
     closed = {namespace.name for namespace in observed.namespaces if namespace.is_closed}
     undecoded = {failure.object.name for failure in observed.failures if failure.object.kind == NAMESPACES.kind}
+    # One that cannot be decoded is None: it exists.
     namespaces = {each.name: each for each in observed.namespaces} | dict.fromkeys(undecoded)
     sources: dict[str, set[str]] = {}
-    for candidate in (each for group in found.selected.values() for each in group):
-        source = candidate.source
-        sources.setdefault(candidate.rule.name, set()).add(f"{source.namespace}/{source.name}")
+    for rule, source in (each for group in found.selected.values() for each in group):
+        sources.setdefault(rule.name, set()).add(f"{source.namespace}/{source.name}")
     left = by_rule(found.findings)
-    made = (
-        _mistake(
-            rule,
-            frozenset(sources.get(rule.name, ())),
-            frozenset(targets[rule.name]) - closed,
-            left.get(rule.name, ()),
-            namespaces,
-        )
-        for rule in observed.rules
-        if rule.name not in unread
-    )
-    return {each.rule.name: each for each in made if each}
-
-
-def _mistake(
-    rule: Rule,
-    sources: frozenset[str],
-    targets: frozenset[str],
-    left: Sequence[Finding],
-    namespaces: Mapping[str, Namespace | None],
-) -> Mistake | None:
-    """Return why a rule may be mistaken. `left` are the findings of sources that are not copied.
-
-    A namespace that cannot be decoded is None: it exists.
-    """
-    if problems := list(_missing_namespaces(rule, namespaces)):
-        return Mistake(SOURCE_NAMESPACE_MISSING, rule, "; ".join(problems), sources, targets)
-    nothing = "" if _has_selected(rule) else _why_nothing(rule, sources, targets, left)
-    if recreated := _recreated_namespaces(rule, namespaces):
-        reason = f"source namespace {listed(recreated, _MOST_NAMED)} was deleted and created again"
-        concerned = frozenset() if nothing else frozenset(recreated)
-        return Mistake(SOURCE_NAMESPACE_RECREATED, rule, reason, sources, targets, concerned)
-    return Mistake(NOTHING_SELECTED, rule, nothing, sources, targets) if nothing else None
+    made: dict[str, Mistake] = {}
+    for rule in observed.rules:
+        if rule.name in unread:
+            continue
+        selected, into = frozenset(sources.get(rule.name, ())), frozenset(targets[rule.name]) - closed
+        nothing = "" if _has_selected(rule) else _why_nothing(rule, selected, into, left.get(rule.name, ()))
+        concerned: Collection[str] = ()
+        if problems := list(_missing_namespaces(rule, namespaces)):
+            code, reason = SOURCE_NAMESPACE_MISSING, "; ".join(problems)
+        elif recreated := _recreated_namespaces(rule, namespaces):
+            code = SOURCE_NAMESPACE_RECREATED
+            reason = f"source namespace {listed(recreated, _MOST_NAMED)} was deleted and created again"
+            concerned = () if nothing else recreated
+        elif nothing:
+            code, reason = NOTHING_SELECTED, nothing
+        else:
+            continue
+        made[rule.name] = Mistake(code, rule, reason, selected, into, frozenset(concerned))
+    return made
 
 
 def _why_nothing(rule: Rule, sources: frozenset[str], targets: frozenset[str], left: Sequence[Finding]) -> str:
@@ -163,12 +149,3 @@ def _has_selected(rule: Rule) -> bool:
 def blocked(finding: Finding, rule: str) -> Finding:
     """Return the finding of an orphan that is not deleted, because this rule may be mistaken."""
     return structs.replace(brakes.blocked(finding, f"not deleted: rule {rule} may be mistaken"), subjects=(rule,))
-
-
-def brake(found: Mapping[str, Mistake], blocked_by_rule: Mapping[str, int], deletes: int) -> Brake:
-    """Return the brake of blocked deletions; `deletes` is the --max-deletes with which a run deletes all of them."""
-    rules = listed([f"{rule} ({found[rule].reason})" for rule in sorted(blocked_by_rule)], _MOST_NAMED)
-    number = sum(blocked_by_rule.values())
-    copies = "1 copy" if number == 1 else f"{number} copies"
-    message = f"rules that may be mistaken block the deletion of {copies}: {rules}; correct or delete these rules"
-    return Brake(message, "--max-deletes", str(deletes))

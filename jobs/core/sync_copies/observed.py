@@ -30,6 +30,10 @@ class Settings:
     run: RunOptions = field(default_factory=RunOptions)
     max_deletes: int | None = None
 
+    def applies(self, *rules: str) -> bool:
+        """Whether the run applies one of these rules, or all rules."""
+        return self.rule_name in (None, *rules)
+
 
 class Namespace(Struct, frozen=True):
     """A namespace, reduced to what decides about copies. It has its `uid` if a rule names it as a source namespace.

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 
-from jobs.core.sync_copies.desired import Place, Selected, candidates, is_copy, name_of, places, sources_of
+from jobs.core.sync_copies.desired import Place, places
 from jobs.core.sync_copies.evaluate import SOURCE_CHANGED, contested, evaluate, unchanged
-from jobs.core.sync_copies.mistakes import SOURCE_NAMESPACE_RECREATED, Mistake, brake, mistakes
+from jobs.core.sync_copies.mistakes import SOURCE_NAMESPACE_RECREATED, Mistake
 from jobs.core.sync_copies.observed import OPT_IN, Namespace, Observed, Settings
 from jobs.core.sync_copies.rules import Rule
-from jobs.core.sync_copies.state import context
-from jobs.core.sync_copies.targets import targets_of_rules
+from jobs.core.sync_copies.state import Context, context
 from jobs.kit.data.manifests import manifest_of
 from jobs.kit.run.brakes import MIN_DELETES
 from jobs.kit.values.model import Brake, DesiredCounts, ExitCode, Finding, Need, ObjectKey, Plan, Severity, Summary
@@ -26,44 +25,31 @@ _LARGE_WRITES = 100 << 20
 
 def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
     """Compare desired and observed copies, place by place; the same input gives the same findings in the same order."""
-    sources = candidates(observed)
-    selected, shadowed, skipped = sources
-    targets = targets_of_rules(observed.rules, observed.namespaces)
-    mistaken = mistakes(observed, sources, targets)
-    place_context = context(observed, settings, skipped, mistaken, targets)
+    known = context(observed, settings)
+    # Only a run that could read everything evaluates possible orphans.
+    has_orphans = settings.rules is None and settings.rule_name is None and not observed.failures
     # A run for one rule does not report other rules. But it makes no decision that depends on what could not be read.
-    concerned = [f for f in (*observed.failures, *skipped) if settings.rule_name in (None, *f.subjects)]
-    decides = _decides_about_orphans(observed, settings)
-    mistake_findings = [
-        each.finding()
-        for name, each in mistaken.items()
-        if settings.rule_name in (None, name) and not (decides and each.code == SOURCE_NAMESPACE_RECREATED)
-    ]
-    missing_names = [
-        each
-        for rule in observed.rules
-        if settings.rule_name in (None, rule.name) and rule.name not in mistaken
-        for each in _missing_names(rule, observed)
-    ]
-    invalid_choices = _invalid_choices(observed, settings) if settings.rule_name is None else []
-    findings = [*concerned, *mistake_findings, *missing_names, *invalid_choices]
+    findings = [f for f in (*observed.failures, *known.found.findings) if settings.applies(*f.subjects)]
+    findings += _about_rules(known, has_orphans=has_orphans)
+    findings += _invalid_choices(observed, settings)
     needs: list[Need] = []
     unchanged_count = 0
     equal: Place | None = None  # the last place with a copy that is as desired
     desired_by_subject = dict.fromkeys(sorted(rule.name for rule in observed.rules), 0)
     desired_by_kind: Counter[str] = Counter()
     # With --max-deletes, a person confirms that copies move.
-    for place in places(observed, selected, targets, shadowed if settings.max_deletes is None else {}):
+    shadowed = known.found.shadowed if settings.max_deletes is None else {}
+    for place in places(observed, known.found.selected, known.targets, shadowed):
         desired_by_kind[place.key.kind] += bool(place.desired)
-        if not _is_in_scope(place, observed, settings):
+        if not (settings.applies(*place.rules) if place.desired else has_orphans):
             continue
         for rule in place.rules:
             desired_by_subject[rule] += 1  # faster than a Counter, for 100,000 places
         if place.others:
             findings.append(contested(place))
-            if settings.rule_name not in (None, *place.desired[0].rules):
+            if not settings.applies(*place.desired[0].rules):
                 continue
-        result = evaluate(place, place_context, equal)
+        result = evaluate(place, known, equal)
         if isinstance(result, Need):
             needs.append(result)
         elif result is not None:
@@ -72,33 +58,48 @@ def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
             equal = place
             unchanged_count += 1
             findings += [unchanged(place)] if settings.run.verbose else []
-    findings += _recreated(findings, mistaken)
+    held = {each.subjects[0] for each in findings if each.code == "orphan" and each.exit_code is ExitCode.BRAKE}
+    findings += [each.finding() for name, each in known.mistakes.items() if name in held and _is_recreated(each)]
     findings += _large_writes(findings, observed.rules)
+    sources = {(rule_type, c.source.uid) for (rule_type, _), group in known.found.selected.items() for c in group}
+    facts = {
+        "rules": len(observed.rules),
+        "sources": len(sources),
+        "namespaces": sum(each.active for each in observed.namespaces),
+    }
+    note = "" if observed.rules or observed.failures else _no_rule(observed, settings)
     return Plan(
         findings,
         unchanged_count,
         needs,
-        Summary(
-            _facts(observed, selected),
-            "" if observed.rules or observed.failures else _no_rule(observed, settings),
-        ),
+        Summary(facts, note),
         desired=DesiredCounts(desired_by_kind, desired_by_subject),
-        brakes=_brakes(findings, mistaken),
+        brakes=tuple(_brakes(findings, known.mistakes)),
     )
 
 
-def _recreated(findings: Sequence[Finding], mistaken: Mapping[str, Mistake]) -> list[Finding]:
-    """Return the findings of rules with a recreated source namespace of which a copy is not deleted."""
-    held = {each.subjects[0] for each in findings if each.code == "orphan" and each.exit_code is ExitCode.BRAKE}
-    return [mistaken[name].finding() for name in sorted(held) if mistaken[name].code == SOURCE_NAMESPACE_RECREATED]
+def _about_rules(known: Context, *, has_orphans: bool) -> Iterator[Finding]:
+    """Yield the findings of rules that may be mistaken, and of names that no source has.
+
+    With orphans, a recreated source namespace is a finding only if a copy is not deleted because of it.
+    """
+    for rule in known.observed.rules:
+        if not known.settings.applies(rule.name):
+            continue
+        if mistake := known.mistakes.get(rule.name):
+            if not (has_orphans and _is_recreated(mistake)):
+                yield mistake.finding()
+        elif known.observed.sources.keys() >= {*rule.queries()}:
+            yield from _missing_names(rule, known.found.names[rule.name])
 
 
-def _missing_names(rule: Rule, observed: Observed) -> Iterator[Finding]:
+def _is_recreated(mistake: Mistake) -> bool:
+    return mistake.code == SOURCE_NAMESPACE_RECREATED
+
+
+def _missing_names(rule: Rule, names: Collection[str]) -> Iterator[Finding]:
     """Yield the finding of names in spec.names that no source has; a rule without any source has one of its own."""
-    if not rule.spec.names or any(query not in observed.sources for query in rule.queries()):
-        return
-    names = {name_of(each) for each in sources_of(rule, observed) if not is_copy(each)}
-    if missing := sorted({*rule.spec.names} - names):
+    if missing := sorted({*rule.spec.names} - {*names}):
         where = listed(rule.source_namespaces, _MOST_NAMED)
         reason = (
             f"spec.names: there is no {rule.spec.rule_type} {listed(missing, _MOST_NAMED)} in namespace {where}"
@@ -142,6 +143,8 @@ def _invalid_choices(observed: Observed, settings: Settings) -> list[Finding]:
 
     Tenants annotate their namespaces. They do not count as failures, which would prevent deletions.
     """
+    if settings.rule_name is not None:
+        return []
     found = [each for each in observed.namespaces if each.invalid_choice is not None and each.active]
     shown = found if settings.run.verbose else found[:_MOST_INVALID]
     more = f" ({len(found) - len(shown)} more namespaces, see -v)" if len(found) > len(shown) else ""
@@ -164,35 +167,20 @@ def _effect(namespace: Namespace) -> str:
     return "has no effect; set it to " + ('"true"' if is_opt_in else '"true" or "false"')
 
 
-def _brakes(findings: Sequence[Finding], mistaken: Mapping[str, Mistake]) -> tuple[Brake, ...]:
-    """Return the brakes that a person can lift: of rules that may be mistaken, and of copies that do not move."""
-    held = Counter(each.subjects[0] for each in findings if each.code == SOURCE_CHANGED)
-    of_sources = tuple(_brake_of_sources(rule, held[rule]) for rule in sorted(held)[:_MOST_NAMED])
+def _brakes(findings: Sequence[Finding], mistaken: Mapping[str, Mistake]) -> Iterator[Brake]:
+    """Yield the brakes that a person can lift: of copies that do not move, and of rules that may be mistaken."""
+    moved = Counter(each.subjects[0] for each in findings if each.code == SOURCE_CHANGED)
+    for rule, number in sorted(moved.items())[:_MOST_NAMED]:
+        copies = "1 copy stays a copy" if number == 1 else f"{number} copies stay copies"
+        message = f"rule {rule}: {copies} of a source in another namespace than the one that the rule now selects"
+        yield Brake(message, "--max-deletes", str(MIN_DELETES), ("--rule-name", rule))
     orphans = [each for each in findings if each.code == "orphan" and (each.fix or each.exit_code is ExitCode.BRAKE)]
-    blocked = Counter(each.subjects[0] for each in orphans if each.exit_code is ExitCode.BRAKE)
-    most = max(Counter(each.object.kind for each in orphans).values(), default=0)
-    return (*of_sources, brake(mistaken, blocked, most)) if blocked else of_sources
-
-
-def _brake_of_sources(rule: str, held: int) -> Brake:
-    copies = "1 copy stays a copy" if held == 1 else f"{held} copies stay copies"
-    message = f"rule {rule}: {copies} of a source in another namespace than the one that the rule now selects"
-    return Brake(message, "--max-deletes", str(MIN_DELETES), ("--rule-name", rule))
-
-
-def _decides_about_orphans(observed: Observed, settings: Settings) -> bool:
-    """Whether this run evaluates possible orphans: only one that could read everything does."""
-    return settings.rules is None and settings.rule_name is None and not observed.failures
-
-
-def _is_in_scope(place: Place, observed: Observed, settings: Settings) -> bool:
-    """Whether this run evaluates the place."""
-    if not place.desired:
-        return _decides_about_orphans(observed, settings)
-    return settings.rule_name is None or settings.rule_name in place.rules
-
-
-def _facts(observed: Observed, selected: Selected) -> Mapping[str, int]:
-    sources = {(rule_type, c.source.uid) for (rule_type, _), group in selected.items() for c in group}
-    active = sum(1 for namespace in observed.namespaces if namespace.active)
-    return {"rules": len(observed.rules), "sources": len(sources), "namespaces": active}
+    held = [each for each in orphans if each.exit_code is ExitCode.BRAKE]
+    if held:
+        named = sorted({each.subjects[0] for each in held})
+        rules = listed([f"{rule} ({mistaken[rule].reason})" for rule in named], _MOST_NAMED)
+        copies = "1 copy" if len(held) == 1 else f"{len(held)} copies"
+        message = f"rules that may be mistaken block the deletion of {copies}: {rules}; correct or delete these rules"
+        # With this value, a run deletes all of them.
+        most = max(Counter(each.object.kind for each in orphans).values())
+        yield Brake(message, "--max-deletes", str(most))

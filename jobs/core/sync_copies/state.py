@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from jobs.core.sync_copies.desired import Desired, Place
+from jobs.core.sync_copies.desired import Candidates, Desired, Place, candidates
 from jobs.core.sync_copies.kinds import BY_NAME, KINDS
-from jobs.core.sync_copies.mistakes import Mistake
+from jobs.core.sync_copies.mistakes import Mistake, mistakes
 from jobs.core.sync_copies.observed import NAME, Observed, Settings
 from jobs.core.sync_copies.rules import Rule
+from jobs.core.sync_copies.targets import targets_of_rules
 from jobs.kit.data.contents import same_content
 from jobs.kit.data.manifests import metadata_changes
 from jobs.kit.data.objects import Header, ReducedObject
 from jobs.kit.values import stamps
 from jobs.kit.values.errors import ApiError
-from jobs.kit.values.model import DryRun, Finding, ObjectKey
+from jobs.kit.values.model import DryRun, ObjectKey
 
 # The words of the table in docs/sync-copies.md#decisions, and of the match in evaluate.py.
 Required = Literal["one copy", "no copy", "several copies", "a copy, not opted in", "a copy of a reserved name"]
@@ -57,9 +58,11 @@ def found(place: Place, context: Context) -> Found:
     if isinstance(actual, ApiError):
         return "an unreadable object"
     if actual is None:
-        is_known = not place.desired or place.key in observed.single_reads
-        reads_first = not is_known and (settings.run.dry_run is not DryRun.NONE or context.had_conflict(place))
-        return "a place to read first" if reads_first else "nothing"
+        if not place.desired or place.key in observed.single_reads:
+            return "nothing"
+        # An earlier run found a conflict there, or may have found one.
+        had_conflict = place.key in context.known_conflicts or not context.truncated_rules.isdisjoint(place.rules)
+        return "a place to read first" if had_conflict or settings.run.dry_run is not DryRun.NONE else "nothing"
     if not stamps.is_managed(actual.header.labels, NAME, settings.namespace):
         return _another_object(place, observed)
     if actual.header.terminating:
@@ -82,7 +85,9 @@ def _compared(place: Place, actual: ReducedObject, context: Context) -> Found:
         if context.settings.max_deletes is None and context.moves(place):
             return "a copy of a source in another namespace"
     current = header.annotations.get(stamps.FINGERPRINT) == desired.annotations[stamps.FINGERPRINT]
-    if actual.content is None and current and _is_suspect(header, desired):
+    # The content may have drifted if another manager owns a field, or a field was added or removed.
+    is_suspect = bool(header.ownership.others) or header.ownership.content not in desired.field_sets
+    if actual.content is None and current and is_suspect:
         return "a place to read first"
     same = current if actual.content is None else same_content(actual.content, desired.content)
     if same and not metadata_changes(desired.labels, desired.annotations, header):
@@ -92,17 +97,14 @@ def _compared(place: Place, actual: ReducedObject, context: Context) -> Found:
     return "an edited copy" if current else "an older copy"
 
 
-def _is_suspect(header: Header, desired: Desired) -> bool:
-    """Whether the content may have drifted: another manager owns a field, or a field was added or removed."""
-    return bool(header.ownership.others) or header.ownership.content not in desired.field_sets
-
-
 def _unrequired(place: Place, context: Context) -> Found:
-    if context.is_left(place, "unreadable"):
+    rule = context.rules.get(place.stamped_rule)
+    if (place.stamped_source, "unreadable") in context.left:
         return "a copy in doubt"
     if context.is_of_refused_source(place):
         return "a copy of a refused source"
-    if context.is_retained(place):
+    # By its stamp, if its rule was deleted.
+    if (rule.spec.orphans if rule else place.annotations.get(stamps.ORPHANS)) != "Delete":
         return "an orphan to retain"
     if place.key.namespace in context.opted_out:
         return "an opted-out orphan"
@@ -158,21 +160,25 @@ def _obstacle(actual: ReducedObject, desired: Desired) -> str:
 class Context(NamedTuple):
     """What is the same for all places.
 
-    `rules` are by NAMESPACE/NAME, and so are `mistaken`, those that may be mistaken. `known_conflicts` are places where
-    the status of a rule reports an object that kube-chores does not manage. `truncated_rules` are rules with more
-    conflicts than their status lists. `opted_out` are namespaces that opted out, and `closed` kube-* namespaces that
-    did not opt in. `left` are the names of the rules that select a source which is not copied, by source and code.
+    `found` are the sources of rules, `targets` their namespaces, and `mistakes` rules that may be mistaken, by name.
+    `mistaken` are the same, and `rules` all rules, by NAMESPACE/NAME; `mistaken` is empty in a run with `max_deletes`,
+    which also deletes copies of such rules. `known_conflicts` are places where the status of a rule reports an object
+    that kube-chores does not manage, and `truncated_rules` have more conflicts than their status lists. `opted_out` are
+    namespaces that opted out, and `closed` kube-* namespaces that did not opt in. `left` are the names of the rules
+    that select a source which is not copied, by source and code.
     """
 
     observed: Observed
     settings: Settings
-    rules: Mapping[str, Rule]
+    found: Candidates
     targets: Mapping[str, Sequence[str]]
+    mistakes: Mapping[str, Mistake]
     mistaken: Mapping[str, Mistake]
-    known_conflicts: frozenset[ObjectKey]
+    rules: Mapping[str, Rule]
+    known_conflicts: Collection[ObjectKey]
     truncated_rules: frozenset[str]
-    opted_out: frozenset[str]
-    closed: frozenset[str]
+    opted_out: Collection[str]
+    closed: Collection[str]
     left: Mapping[tuple[ObjectKey, str], Collection[str]]
 
     def moves(self, place: Place) -> bool:
@@ -183,27 +189,13 @@ class Context(NamedTuple):
         old, rule = place.stamped_source.namespace, self.rules.get(place.stamped_rule)
         return rule is not None and old != place.desired[0].origin.namespace and old in rule.source_namespaces
 
-    def had_conflict(self, place: Place) -> bool:
-        """Whether an earlier run found a conflict there, or may have found one."""
-        return place.key in self.known_conflicts or not self.truncated_rules.isdisjoint(place.rules)
-
-    def is_retained(self, place: Place) -> bool:
-        """Whether this orphan stays: by spec.orphans of its rule, or by its stamp if the rule was deleted."""
-        rule = self.rules.get(place.stamped_rule)
-        orphans = rule.spec.orphans if rule else place.actual.header.annotations.get(stamps.ORPHANS)
-        return orphans != "Delete"
-
     def why_uncertain(self, place: Place) -> str:
         """Return why a copy of another source may still be desired; empty if it is not."""
-        if self.observed.failures or self.is_left(place, "unreadable"):
+        if self.observed.failures or (place.stamped_source, "unreadable") in self.left:
             return "not all rules and sources could be read"
         if self.is_of_refused_source(place):
             return "a rule requires it, and refuses its source"
         return "its rule may be mistaken" if place.stamped_rule in self.mistaken else ""
-
-    def is_left(self, place: Place, code: str) -> bool:
-        """Whether the source of this copy is not copied now, for the reason with this code."""
-        return (place.stamped_source, code) in self.left
 
     def is_of_refused_source(self, place: Place) -> bool:
         """Whether this copy stays, since its source exists and cannot be copied as its rule, or another one, requires.
@@ -225,50 +217,38 @@ class Context(NamedTuple):
 
         It is the rule that the copy was created for. If that was deleted: a mistaken rule that may select the copy.
         """
-        if not self.mistaken or self.is_left(place, "skipped"):
+        if not self.mistaken or (place.stamped_source, "skipped") in self.left:
             return ""
         if (rule := place.stamped_rule) in self.rules:
             mistake = self.mistaken.get(rule)
             return mistake.rule.name if mistake and mistake.concerns(place.stamped_source.namespace) else ""
-        source = place.actual.header.annotations.get(stamps.SOURCE, "")
+        source = place.annotations.get(stamps.SOURCE, "")
         return next((each.rule.name for each in self.mistaken.values() if each.may_select(place.key, source)), "")
 
 
-def context(
-    observed: Observed,
-    settings: Settings,
-    skipped: Sequence[Finding],
-    mistaken: Mapping[str, Mistake],
-    targets: Mapping[str, Sequence[str]],
-) -> Context:
-    """Return the context of all places; `skipped` are findings of sources that are not copied.
-
-    `targets` are the target namespaces by rule.
-
-    A run with `max_deletes` also deletes copies of rules that may be mistaken.
-    """
-    rules = {each.stamp: each for each in observed.rules}
-    known_conflicts, truncated_rules = set(), set()
-    for rule in observed.rules:
-        status = rule.status
-        kind = KINDS[rule.spec.rule_type].name
-        known_conflicts |= {ObjectKey(kind, conflict.name, conflict.namespace) for conflict in status.conflicts}
-        if (status.conflict_count or 0) > len(status.conflicts):
-            truncated_rules.add(rule.name)
+def context(observed: Observed, settings: Settings) -> Context:
+    """Return the context of all places."""
+    found, targets = candidates(observed), targets_of_rules(observed.rules, observed.namespaces)
+    made = mistakes(observed, found, targets)
     left: dict[tuple[ObjectKey, str], set[str]] = {}
-    for each in skipped:
+    for each in found.findings:
         left.setdefault((each.object, each.code), set()).update(each.subjects)
+    statuses = [(rule, rule.status) for rule in observed.rules]
     return Context(
         observed,
         settings,
-        rules,
+        found,
         targets,
-        {f"{settings.namespace}/{name}": each for name, each in sorted(mistaken.items())}
-        if settings.max_deletes is None
-        else {},
-        frozenset(known_conflicts),
-        frozenset(truncated_rules),
-        frozenset(namespace.name for namespace in observed.namespaces if namespace.opted_out),
-        frozenset(namespace.name for namespace in observed.namespaces if namespace.is_closed),
+        made,
+        {each.rule.stamp: each for _, each in sorted(made.items())} if settings.max_deletes is None else {},
+        {rule.stamp: rule for rule in observed.rules},
+        {
+            ObjectKey(KINDS[rule.spec.rule_type].name, each.name, each.namespace)
+            for rule, status in statuses
+            for each in status.conflicts
+        },
+        frozenset(rule.name for rule, status in statuses if (status.conflict_count or 0) > len(status.conflicts)),
+        {namespace.name for namespace in observed.namespaces if namespace.opted_out},
+        {namespace.name for namespace in observed.namespaces if namespace.is_closed},
         left,
     )

@@ -8,12 +8,12 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import NamedTuple
 
-from jobs.core.sync_copies.desired import Selected, candidates, with_reasons
+from jobs.core.sync_copies.desired import candidates, with_reasons
 from jobs.core.sync_copies.evaluate import SOURCE_CHANGED
 from jobs.core.sync_copies.kinds import LAYOUTS
 from jobs.core.sync_copies.mistakes import NOTHING_SELECTED, SOURCE_NAMESPACE_MISSING, SOURCE_NAMESPACE_RECREATED
 from jobs.core.sync_copies.observed import Observed, Settings
-from jobs.core.sync_copies.rules import Conflict, FailedNamespace, RuleStatus, SourceNamespace
+from jobs.core.sync_copies.rules import Conflict, FailedNamespace, Rule, RuleStatus, SourceNamespace
 from jobs.kit.run.results import REASONS, UNCHANGED, kind_of, stable_message
 from jobs.kit.values.conditions import (
     READY,
@@ -116,35 +116,35 @@ def status_updates(
 def reported(observed: Observed, settings: Settings, plan: Plan, results: Sequence[Result]) -> list[Reported]:
     """Return what to report about the rules in the cluster that this run applied, by name."""
     by_rule = by_subject(results)
-    selected_sources, _, skipped = candidates(observed)
-    counts = _source_counts(observed, selected_sources)
-    never_copied = {each.object for each in skipped}
-    # Those of files have no uid.
-    heads = [rule.head for rule in observed.rules] + [rule.head for rule in observed.invalid_rules]
-    selected = {head.key.name: head for head in heads if head.uid and settings.rule_name in (None, head.key.name)}
-    source_namespaces = _source_namespaces(observed)
-    return [
-        Reported(
-            head,
-            counts.get(name),
-            plan.desired.by_subject.get(name, 0),
-            by_rule.get(name, []),
-            _problems(by_rule.get(name, []), never_copied),
-            source_namespaces.get(name),
-        )
-        for name, head in sorted(selected.items())
-    ]
-
-
-def _source_namespaces(observed: Observed) -> Mapping[str, tuple[SourceNamespace, ...]]:
-    """Return the source namespaces of each rule. One that does not exist keeps its uid: a new one has another."""
+    found = candidates(observed)
+    sources = Counter(each.rule.name for group in found.selected.values() for each in group)
+    never_copied = {each.object for each in found.findings}
     uids = {each.name: each.uid for each in observed.namespaces if each.active}
-    found = {}
-    for rule in observed.rules:
-        before = {each.name: each.uid for each in rule.status.source_namespaces}
-        named = ((name, uids.get(name) or before.get(name, "")) for name in sorted({*rule.source_namespaces}))
-        found[rule.name] = tuple(SourceNamespace(name, uid) for name, uid in named if uid)
-    return found
+    rules = {rule.name: rule for rule in observed.rules}
+    heads = (*(rule.head for rule in observed.rules), *(rule.head for rule in observed.invalid_rules))
+
+    def report(head: Head, name: str) -> Reported:
+        rule, its_results = rules.get(name), by_rule.get(name, [])
+        is_read = rule is not None and observed.sources.keys() >= {*rule.queries()}
+        return Reported(
+            head,
+            sources[name] if is_read else None,
+            plan.desired.by_subject.get(name, 0),
+            its_results,
+            _problems(its_results, never_copied),
+            _source_namespaces(rule, uids) if rule else None,
+        )
+
+    # Those of files have no uid.
+    applied = {head.key.name: head for head in heads if head.uid and settings.applies(head.key.name)}
+    return [report(head, name) for name, head in sorted(applied.items())]
+
+
+def _source_namespaces(rule: Rule, uids: Mapping[str, str]) -> tuple[SourceNamespace, ...]:
+    """Return the source namespaces of a rule. One that does not exist keeps its uid: a new one has another."""
+    before = {each.name: each.uid for each in rule.status.source_namespaces}
+    named = ((name, uids.get(name) or before.get(name, "")) for name in sorted({*rule.source_namespaces}))
+    return tuple(SourceNamespace(name, uid) for name, uid in named if uid)
 
 
 def _changed_by_admission(head: Head, results: Sequence[Result], now: datetime) -> StatusUpdate | None:
@@ -153,18 +153,11 @@ def _changed_by_admission(head: Head, results: Sequence[Result], now: datetime) 
     It is an Event only. Later sweeps do not find the difference, since such a copy has the fingerprint of its source;
     so a condition would be set for a single run.
     """
-    if altered := [each for each in results if each.cause == CHANGED_BY_ADMISSION and each.outcome is Outcome.DONE]:
-        message = _message(altered, 0, with_messages=True)
-        condition = new_condition(READY, "False", "ChangedByAdmission", message)
-        new_event = event(head.key, RULES.api_version, head.uid, condition, now)
-        return StatusUpdate(head.key, head.uid, None, new_event)
-    return None
-
-
-def _source_counts(observed: Observed, selected: Selected) -> Mapping[str, int]:
-    """Return the number of sources of each rule whose sources and copies could be read."""
-    found = Counter(each.rule.name for group in selected.values() for each in group)
-    return {rule.name: found[rule.name] for rule in observed.rules if observed.sources.keys() >= {*rule.queries()}}
+    altered = [each for each in results if each.cause == CHANGED_BY_ADMISSION and each.outcome is Outcome.DONE]
+    if not altered:
+        return None
+    condition = new_condition(READY, "False", "ChangedByAdmission", _described(altered))
+    return StatusUpdate(head.key, head.uid, None, event(head.key, RULES.api_version, head.uid, condition, now))
 
 
 def _status_update(rule: Reported, now: datetime) -> StatusUpdate | None:
@@ -237,8 +230,7 @@ def _condition(copies: int, results: Sequence[Result]) -> Condition:
         kinds.setdefault(_kind(result), []).append(result)
     for kind, reason in _REASONS:
         if kind in kinds:
-            message = _message(kinds[kind], copies, with_messages=kind not in (*_PLACES, "blocked"))
-            return new_condition(READY, "False", reason, message)
+            return new_condition(READY, "False", reason, _message(kind, kinds[kind], copies))
     synced = f"{copies} {'copy' if copies == 1 else 'copies'}"
     if never_copied := with_reasons([result.finding for result in kinds.get("skipped", [])]):
         synced += f"; never copied: {never_copied}"
@@ -257,19 +249,18 @@ def _kind(result: Result) -> str:
     return "blocked" if is_deletion else kind_of(result)
 
 
-def _message(results: Sequence[Result], copies: int, *, with_messages: bool) -> str:
-    if with_messages:
-        return listed(results, _MOST_NAMED, _described, "; ")
-    code = results[0].finding.code
-    if code not in _PLACES:
+def _message(kind: str, results: Sequence[Result], copies: int) -> str:
+    if kind in _PLACES:
+        return f"{len(results)} of {copies} copies {_PLACES[kind]}: {_named(results)}"
+    if kind == "blocked":
         blocked = f"the deletion brake blocks the deletion of {len(results)} copies: {_named(results)}"
         return f"{blocked}; the log of the run has the command that allows it once"
-    return f"{len(results)} of {copies} copies {_PLACES[code]}: {_named(results)}"
+    return _described(results)
 
 
 def _named(results: Sequence[Result]) -> str:
     return listed([result.finding.object for result in results], _MOST_NAMED)
 
 
-def _described(result: Result) -> str:
-    return about(result.finding.object, RULES, stable_message(result))
+def _described(results: Sequence[Result]) -> str:
+    return listed(results, _MOST_NAMED, lambda each: about(each.finding.object, RULES, stable_message(each)), "; ")
