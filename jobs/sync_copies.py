@@ -14,7 +14,7 @@ import click
 
 from jobs.core.sync_copies.kinds import RESOURCES
 from jobs.core.sync_copies.metrics import gauges
-from jobs.core.sync_copies.observe import observe
+from jobs.core.sync_copies.observe import observe, rules_from_files
 from jobs.core.sync_copies.observed import NAME, Observed, Settings
 from jobs.core.sync_copies.plan import plan
 from jobs.core.sync_copies.status import status_updates
@@ -44,15 +44,11 @@ def settings(connection: Connection, options: Options) -> Settings:
     Raises:
         ConfigurationError: a rule in the files is not valid; lists all problems of all rules.
     """
-    rules = None
-    if options.run.filenames:
-        from jobs.core.sync_copies.observe import rules_from_files
-
-        rules = rules_from_files(options.run.filenames, connection.namespace, options.rule_name)
+    files = options.run.filenames
     return Settings(
         connection.namespace,
         options.rule_name,
-        rules,
+        rules_from_files(files, connection.namespace, options.rule_name) if files else None,
         verify_content=options.verify == "content",
         run=options.run,
         max_deletes=options.max_deletes,
@@ -61,10 +57,10 @@ def settings(connection: Connection, options: Options) -> Settings:
 
 def job(options: Options) -> Job[Options, Settings, Observed]:
     """Return the job as these options have it run."""
-    resources, limits = by_kind(*RESOURCES, RULES), Limits(options.max_deletes)
+    made = Job(NAME, by_kind(*RESOURCES, RULES), settings, observe, plan, status_updates, Limits(options.max_deletes))
     if options.verify == "content":  # no metrics of rules: these would be as of last night for a day
-        return Job(NAME, resources, settings, observe, plan, status_updates, limits, own_cronjob=VERIFY)
-    return Job(NAME, resources, settings, observe, plan, status_updates, limits, metrics=gauges)
+        return replace(made, own_cronjob=VERIFY)
+    return replace(made, metrics=gauges)
 
 
 @click.command(NAME)

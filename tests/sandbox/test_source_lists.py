@@ -8,7 +8,7 @@ import pytest
 
 from jobs.core.sync_copies import observe, source_lists
 from jobs.core.sync_copies.desired import name_of
-from jobs.core.sync_copies.observed import NAME, Settings
+from jobs.core.sync_copies.observed import NAME, Settings, Source
 from jobs.core.sync_copies.rules import Rule, SourceQuery, parse_rule
 from jobs.core.sync_copies.source_lists import Sources, read_sources
 from jobs.kit.api.cluster import Cluster
@@ -64,7 +64,19 @@ def read(cluster: Cluster, rule_type: str = "secret") -> Sources:
 
 
 def names(read: Sources) -> dict[str, list[str]]:
-    return {query.namespace: [name_of(each) for each in found] for query, found in read.found.items()}
+    return {
+        query.namespace: [name_of(each) for each in found]
+        for query, found in read.items()
+        if not isinstance(found, ApiError)
+    }
+
+
+def all_of(read: Sources) -> list[tuple[Source, ...]]:
+    return [found for _, found in sorted(read.items()) if not isinstance(found, ApiError)]
+
+
+def errors(read: Sources) -> dict[SourceQuery, ApiError]:
+    return {query: found for query, found in read.items() if isinstance(found, ApiError)}
 
 
 def paths(sandbox: Sandbox) -> list[str]:
@@ -74,7 +86,7 @@ def paths(sandbox: Sandbox) -> list[str]:
 def test_sources_are_two_lists(sandbox: Sandbox, cluster: Cluster) -> None:
     found = read(cluster)
 
-    assert (names(found), found.errors) == (EXPECTED, {})
+    assert (names(found), errors(found)) == (EXPECTED, {})
     assert paths(sandbox) == ["/api/v1/secrets"] * 2
     assert [each.query.get("fieldSelector") for each in sandbox.requests] == [None, "metadata.namespace!=other"]
 
@@ -88,7 +100,7 @@ def test_a_list_of_all_namespaces_that_fails_becomes_one_for_each(
 
     found = read(cluster)
 
-    assert (names(found), found.errors) == (EXPECTED, {})
+    assert (names(found), errors(found)) == (EXPECTED, {})
     assert sorted(set(paths(sandbox))) == sorted(["/api/v1/secrets", *(SECRETS.path(team) for team in TEAMS)])
 
 
@@ -98,7 +110,7 @@ def test_lists_of_namespaces_that_fail_are_errors_of_their_queries(sandbox: Sand
 
     found = read(cluster)
 
-    assert {query: error.status for query, error in found.errors.items()} == {
+    assert {query: error.status for query, error in errors(found).items()} == {
         SourceQuery("secret", TEAMS[1], "made=yes"): 403
     }
     assert names(found) == {team: each for team, each in EXPECTED.items() if team != TEAMS[1]}
@@ -122,7 +134,7 @@ def test_an_object_that_gets_the_labels_between_the_lists_in_another_namespace_i
 
     found = read(cluster)
 
-    assert (names(found), found.errors) == (EXPECTED, {})
+    assert (names(found), errors(found)) == (EXPECTED, {})
 
 
 def in_thread(sandbox: Sandbox, call: partial[None]) -> None:
@@ -149,7 +161,7 @@ def test_an_object_without_a_namespace_makes_one_list_for_each(
 
     found = read(cluster)
 
-    assert (names(found), found.errors) == (EXPECTED, {})
+    assert (names(found), errors(found)) == (EXPECTED, {})
     assert SECRETS.path(TEAMS[0]) in paths(sandbox)
 
 
@@ -162,7 +174,7 @@ def test_an_object_that_cannot_be_decoded_belongs_to_the_query_of_its_namespace(
     found = read(cluster)
 
     assert names(found) == {team: ["bad"] if team == TEAMS[0] else [] for team in TEAMS}
-    assert [type(each) for sources in found.found.values() for each in sources] == [Finding]
+    assert [type(each) for sources in all_of(found) for each in sources] == [Finding]
 
 
 def test_which_role_bindings_are_too_large_does_not_depend_on_the_order_of_answers(
@@ -185,8 +197,8 @@ def test_which_role_bindings_are_too_large_does_not_depend_on_the_order_of_answe
 def types(cluster: Cluster, rule_type: str, reducer: ObjectReducer, *used: str) -> list[str]:
     """Read the sources of all teams; return what each of them is."""
     queries = [SourceQuery(rule_type, team, "made=yes") for team in TEAMS]
-    found = read_sources(cluster, queries, frozenset(used), reducer).found
-    return [type(each).__name__ for _, sources in sorted(found.items()) for each in sources]
+    found = read_sources(cluster, queries, frozenset(used), reducer)
+    return [type(each).__name__ for sources in all_of(found) for each in sources]
 
 
 @pytest.mark.parametrize(("rule_type", "encodings"), [("secret", ["", ""]), ("configmap", ["", "gzip"])])
@@ -219,7 +231,7 @@ def test_large_annotations_in_other_namespaces_make_one_list_for_each(
     found = read(cluster)
 
     own = {TEAMS[0]: ["large-0", "large-1", "x"]} if namespace == TEAMS[0] else {}
-    assert (names(found), found.errors) == (EXPECTED | own, {})
+    assert (names(found), errors(found)) == (EXPECTED | own, {})
     assert paths(sandbox).count("/api/v1/secrets") == lists
 
 
@@ -229,7 +241,7 @@ def test_after_a_list_of_all_namespaces_failed_no_other_is_tried(sandbox: Sandbo
 
     found = read_sources(cluster, queries, frozenset(), ObjectReducer(frozenset()))
 
-    assert {query.namespace: [name_of(each) for each in found.found[query]] for query in queries[1::2]} == EXPECTED
+    assert names({query: found[query] for query in queries[1::2]}) == EXPECTED
     selectors = {each.query["labelSelector"] for each in sandbox.requests if each.path == "/api/v1/secrets"}
     assert selectors == {"made=no"}
 
@@ -280,12 +292,12 @@ def test_which_copies_are_too_large_does_not_depend_on_the_order_of_answers(
         assert isinstance(made, Rule)
         rules.append(made)
 
-    def errors() -> list[tuple[str, bool]]:
+    def failed() -> list[tuple[str, bool]]:
         copies = observe.observe(cluster, Settings("kube-chores", rules=tuple(rules))).copies
         found = [(rule_type, each) for rule_type, by_name in copies.items() for each in by_name["copy"].values()]
         return sorted((rule_type, isinstance(each, ApiError)) for rule_type, each in found)
 
-    expected = errors()
+    expected = failed()
     sandbox.inject(Fault("GET", "/api/v1/configmaps", kind="delay", seconds=0.3, times=None))
 
-    assert errors() == expected == 2 * [("configmap", False)] + 2 * [("secret", True)]
+    assert failed() == expected == 2 * [("configmap", False)] + 2 * [("secret", True)]

@@ -67,14 +67,16 @@ def observe(cluster: Cluster, settings: Settings) -> Observed:
             unreadable(all_copies, denial, subjects=(all_copies.name,))
         ]
     namespaces, undecoded = _namespaces(cluster, rules)
-    failures += [_terminating(each) for each in namespaces if each.name == settings.namespace and not each.active]
+    # In an uninstall, nobody intended to delete the copies of rules that go with their namespace.
+    is_deleted = any(each.name == settings.namespace and not each.active for each in namespaces)
+    failures += [_terminating(settings.namespace)] if is_deleted else []
     reducer = ObjectReducer(used_keys(rules))
     queries = [(query, rule) for rule in rules for query in rule.queries() if query.rule_type in copies]
     read = read_sources(cluster, {query for query, _ in queries}, used_keys(rules), reducer)
     for query, rule in queries:
-        if error := read.errors.get(query):
+        if isinstance(error := read[query], ApiError):
             failures.append(_unreadable(rule, f"its sources in namespace {query.namespace}", error, settings))
-    sources = read.found
+    sources = {query: found for query, found in read.items() if not isinstance(found, ApiError)}
     if settings.run.dry_run is not DryRun.CLIENT:  # else the rights are those of a user, who only reads
         sources = _without_denied_roles(cluster, sources)
     failures += [unreadable(each.key, each.error) for each in undecoded]
@@ -96,8 +98,8 @@ def _all_copies(
         read.clear()  # else both are in memory
         reducer.clear()
         read = dict(chain.from_iterable(cluster.lists([each]) for each in lists))
-    denied = {rule_type: found for rule_type, found in read.items() if isinstance(found, ApiError)}
-    return {each: _by_name(found) for each, found in read.items() if not isinstance(found, ApiError)}, denied
+    denied = {each: found for each, found in read.items() if isinstance(found, ApiError)}
+    return {each: _by_name(found) for each, found in read.items() if each not in denied}, denied
 
 
 def _unreadable(rule: Rule, what: str, error: ApiError, settings: Settings) -> Finding:
@@ -133,11 +135,9 @@ def _rules(cluster: Cluster, settings: Settings) -> tuple[tuple[Rule, ...], tupl
         return settings.rules, ()
     rules, invalid_rules, _ = from_cluster(cluster, RULES, parse_rule, settings.namespace)
     names = sorted([*(rule.name for rule in rules), *(each.head.key.name for each in invalid_rules)])
-    if settings.rule_name is not None and settings.rule_name not in names:
-        listed = ", ".join(names) or "none"
-        raise ConfigurationError(
-            f"no {RULES.kind} {settings.rule_name!r} in namespace {settings.namespace}; its rules are: {listed}"
-        )
+    if settings.rule_name not in (None, *names):
+        what = f"no {RULES.kind} {settings.rule_name!r} in namespace {settings.namespace}"
+        raise ConfigurationError(f"{what}; its rules are: {', '.join(names) or 'none'}")
     return rules, invalid_rules
 
 
@@ -215,13 +215,9 @@ def _cluster_role(source: Source) -> str:
     return cluster_role(source.content) if isinstance(source, ReducedObject) and source.content else ""
 
 
-def _terminating(namespace: Namespace) -> Finding:
-    """Return the finding of the rules' namespace if it is being deleted, as in an uninstall.
-
-    Its rules are deleted with it. Nobody intended to delete their copies, so this finding prevents deletions.
-    """
+def _terminating(namespace: str) -> Finding:
     reason = "is being deleted, and its rules with it; no copy is deleted"
-    return Finding("unreadable", Severity.WARNING, ObjectKey("Namespace", namespace.name), reason)
+    return Finding("unreadable", Severity.WARNING, ObjectKey(NAMESPACES.kind, namespace), reason)
 
 
 def rules_from_files(filenames: Sequence[str], namespace: str, rule_name: str | None) -> tuple[Rule, ...]:
@@ -232,10 +228,9 @@ def rules_from_files(filenames: Sequence[str], namespace: str, rule_name: str | 
     """
     rules = from_files(filenames, RULES, parse_rule, namespace, beyond_schema=_problems_beyond_schema)
     names = [rule.name for rule in rules]
-    if rule_name is not None and rule_name not in names:
-        raise ConfigurationError(
-            f"{', '.join(filenames)}: no {RULES.kind} {rule_name!r}; the rules are: {', '.join(names)}"
-        )
+    if rule_name not in (None, *names):
+        what = f"{', '.join(filenames)}: no {RULES.kind} {rule_name!r}"
+        raise ConfigurationError(f"{what}; the rules are: {', '.join(names)}")
     return rules
 
 

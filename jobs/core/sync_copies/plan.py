@@ -9,7 +9,7 @@ from datetime import datetime
 from jobs.core.sync_copies.desired import Place, places
 from jobs.core.sync_copies.evaluate import SOURCE_CHANGED, contested, evaluate, unchanged
 from jobs.core.sync_copies.mistakes import SOURCE_NAMESPACE_RECREATED, Mistake
-from jobs.core.sync_copies.observed import OPT_IN, Namespace, Observed, Settings
+from jobs.core.sync_copies.observed import OPT_IN, Observed, Settings
 from jobs.core.sync_copies.rules import Rule
 from jobs.core.sync_copies.state import Context, context
 from jobs.kit.data.manifests import manifest_of
@@ -60,7 +60,7 @@ def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
             findings += [unchanged(place)] if settings.run.verbose else []
     held = {each.subjects[0] for each in findings if each.code == "orphan" and each.exit_code is ExitCode.BRAKE}
     findings += [each.finding() for name, each in known.mistakes.items() if name in held and _is_recreated(each)]
-    findings += _large_writes(findings, observed.rules)
+    findings += list(_large_writes(findings, observed.rules))
     sources = {(rule_type, c.source.uid) for (rule_type, _), group in known.found.selected.items() for c in group}
     facts = {
         "rules": len(observed.rules),
@@ -109,8 +109,8 @@ def _missing_names(rule: Rule, names: Collection[str]) -> Iterator[Finding]:
         yield Finding("source-missing", Severity.WARNING, rule.head.key, reason, subjects=(rule.name,))
 
 
-def _large_writes(findings: Sequence[Finding], rules: Sequence[Rule]) -> list[Finding]:
-    """Return a finding for each rule of which this run writes more than _LARGE_WRITES: etcd keeps each version."""
+def _large_writes(findings: Sequence[Finding], rules: Sequence[Rule]) -> Iterator[Finding]:
+    """Yield a finding for each rule of which this run writes more than _LARGE_WRITES: etcd keeps each version."""
     sizes: dict[int, int] = {}  # copies of one source share their content
     written: Counter[str] = Counter()
     for each in findings:
@@ -118,18 +118,13 @@ def _large_writes(findings: Sequence[Finding], rules: Sequence[Rule]) -> list[Fi
             content = manifest.content
             size = sizes.get(id(content)) or sizes.setdefault(id(content), content.size)
             written[each.subjects[0]] += size
-    return [
-        Finding(
-            "large-writes",
-            Severity.WARNING,
-            rule.head.key,
-            f"a run writes {written[rule.name] >> 20} MiB of its copies; etcd, where the API server stores them, has "
-            "2 GiB by default, and keeps old versions for minutes; copy smaller objects, or to fewer namespaces",
-            subjects=(rule.name,),
-        )
-        for rule in rules
-        if written[rule.name] > _LARGE_WRITES
-    ]
+    for rule in rules:
+        if (size := written[rule.name]) > _LARGE_WRITES:
+            reason = (
+                f"a run writes {size >> 20} MiB of its copies; etcd, where the API server stores them, has "
+                "2 GiB by default, and keeps old versions for minutes; copy smaller objects, or to fewer namespaces"
+            )
+            yield Finding("large-writes", Severity.WARNING, rule.head.key, reason, subjects=(rule.name,))
 
 
 def _no_rule(observed: Observed, settings: Settings) -> str:
@@ -138,33 +133,23 @@ def _no_rule(observed: Observed, settings: Settings) -> str:
     return f"no {RULES.kind} in namespace {settings.namespace}{hint}"
 
 
-def _invalid_choices(observed: Observed, settings: Settings) -> list[Finding]:
-    """Return the findings of namespaces whose annotation is neither true nor false; without -v, of the first ones.
+def _invalid_choices(observed: Observed, settings: Settings) -> Iterator[Finding]:
+    """Yield the findings of namespaces whose annotation is neither true nor false; without -v, of the first ones.
 
     Tenants annotate their namespaces. They do not count as failures, which would prevent deletions.
     """
-    if settings.rule_name is not None:
-        return []
     found = [each for each in observed.namespaces if each.invalid_choice is not None and each.active]
     shown = found if settings.run.verbose else found[:_MOST_INVALID]
     more = f" ({len(found) - len(shown)} more namespaces, see -v)" if len(found) > len(shown) else ""
-    return [
-        Finding(
-            "invalid",
-            Severity.WARNING,
-            ObjectKey(NAMESPACES.kind, each.name),
-            f'annotation {OPT_IN} is "{each.invalid_choice}", which {_effect(each)}' + more * (each is shown[-1]),
-        )
-        for each in shown
-    ]
-
-
-def _effect(namespace: Namespace) -> str:
-    """Return the effect of an annotation that is not valid, and the value to set."""
-    if namespace.opted_out:
-        return 'opts out as "false" does; set it to "false"'
-    is_opt_in = (namespace.invalid_choice or "").lower() == "true"
-    return "has no effect; set it to " + ('"true"' if is_opt_in else '"true" or "false"')
+    for each in shown if settings.rule_name is None else ():
+        effect, value = "has no effect", '"true" or "false"'
+        if each.opted_out:
+            effect, value = 'opts out as "false" does', '"false"'
+        elif (each.invalid_choice or "").lower() == "true":
+            value = '"true"'
+        reason = f'annotation {OPT_IN} is "{each.invalid_choice}", which {effect}; set it to {value}'
+        key = ObjectKey(NAMESPACES.kind, each.name)
+        yield Finding("invalid", Severity.WARNING, key, reason + more * (each is shown[-1]))
 
 
 def _brakes(findings: Sequence[Finding], mistaken: Mapping[str, Mistake]) -> Iterator[Brake]:

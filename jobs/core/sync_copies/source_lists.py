@@ -41,11 +41,7 @@ _MOST_ANNOTATIONS = 1 << 20  # bytes, of objects in namespaces that no rule name
 _BYTES_OF_SUBJECTS = 4 << 20  # of all sources with subjects
 
 
-class Sources(NamedTuple):
-    """The sources by query, and the errors of queries whose list failed."""
-
-    found: dict[SourceQuery, tuple[Source, ...]]
-    errors: dict[SourceQuery, ApiError]
+Sources = dict[SourceQuery, tuple[Source, ...] | ApiError]
 
 
 class _Request(NamedTuple):
@@ -76,16 +72,18 @@ class _Request(NamedTuple):
 def read_sources(
     cluster: Cluster, queries: Iterable[SourceQuery], used: Collection[str], reducer: ObjectReducer
 ) -> Sources:
-    """Read the sources of all queries; `used` are the keys of labels and annotations to keep.
+    """Read the sources of all queries, or the errors of their lists.
 
-    Sources with subjects have a reducer of their own: subjects cannot be moved in digests, so other large sources must
-    leave room for them.
+    `used` are the keys of labels and annotations to keep. Sources with subjects have a reducer of their own: subjects
+    cannot be moved in digests, so other large sources must leave room for them.
     """
     requests = list(_requests(cluster, queries))
     subjects = [each for each in requests if each.kind.has_subjects]
     others = [each for each in requests if not each.kind.has_subjects]
-    first, second = _read(cluster, subjects, ObjectReducer(used, _BYTES_OF_SUBJECTS)), _read(cluster, others, reducer)
-    return Sources({**first.found, **second.found}, {**first.errors, **second.errors})
+    return {
+        **_read(cluster, subjects, ObjectReducer(used, _BYTES_OF_SUBJECTS)),
+        **_read(cluster, others, reducer),
+    }
 
 
 def _requests(cluster: Cluster, queries: Iterable[SourceQuery]) -> Iterator[_Request]:
@@ -153,15 +151,15 @@ def _read(cluster: Cluster, requests: Sequence[_Request], reducer: ObjectReducer
 
 def _lists(cluster: Cluster, requests: Sequence[_Request], reducer: ObjectReducer, *, at_once: bool) -> Sources:
     """Send the lists. A list of all namespaces that fails is sent again as lists of one namespace each."""
-    read = Sources({}, {})
+    read: Sources = {}
     while requests:
         again: list[_Request] = []
         for batch in [requests] if at_once else [[each] for each in requests]:
             for request, objects in cluster.lists([_list(each, reducer) for each in batch]):
                 if not isinstance(objects, ApiError) and (request.namespace or not any(map(_is_nowhere, objects))):
-                    read.found.update(_by_query(request, objects))
+                    read.update(_by_query(request, objects))
                 elif request.namespace:
-                    read.errors.update(dict.fromkeys(request.queries[request.namespace], objects))
+                    read.update(dict.fromkeys(request.queries[request.namespace], objects))
                 else:
                     again += request.split()
         requests = again
