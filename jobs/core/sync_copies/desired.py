@@ -27,6 +27,11 @@ class Candidate(NamedTuple):
     rule: Rule
     source: ReducedObject
 
+    @property
+    def origin(self) -> ObjectKey:
+        """The key of the source."""
+        return ObjectKey(self.rule.kind.name, self.source.name, self.source.namespace)
+
 
 Selected = Mapping[tuple[str, str], Sequence[Candidate]]  # by rule type and name of the copies
 
@@ -79,7 +84,7 @@ def candidates(observed: Observed) -> Candidates:
                 group.append(Candidate(rule, source))
                 if is_first:
                     continue
-                source = _shadowed(rule, source, first[name])
+                source = _shadowed(group[-1], first[name])
             at = source.object, source.reason
             others = left.get(at, source).subjects
             left[at] = structs.replace(source, subjects=tuple(sorted({*others, rule.name})))
@@ -104,14 +109,14 @@ def _first_namespaces(rule: Rule, found: Iterable[Source], observed: Observed) -
     return first
 
 
-def _shadowed(rule: Rule, source: ReducedObject, first: str) -> Finding:
+def _shadowed(candidate: Candidate, first: str) -> Finding:
     """Return the finding of a source that is not copied, because namespace `first` has one for the same copies."""
-    key = ObjectKey(KINDS[rule.spec.rule_type].name, source.name, source.namespace)
+    rule = candidate.rule
     reason = (
         f"is not copied: rule {rule.name} selects a {rule.spec.rule_type} for the same copies in namespace {first}, "
         "which its spec.namespaces names first; rename one of them, or narrow the rule"
     )
-    return Finding("shadowed", Severity.WARNING, key, reason, subjects=(rule.name,))
+    return Finding("shadowed", Severity.WARNING, candidate.origin, reason, subjects=(rule.name,))
 
 
 def with_reasons(left: Sequence[Finding]) -> str:
@@ -220,14 +225,14 @@ def places(
         for namespace in sorted(active & (claims.keys() | copies.keys())):
             claim = namespace if in_target else "", claims.get(namespace, ())
             if claim not in desired:
-                desired[claim] = _desired(kind, [claimants[number] for number in claim[1]], namespace)
+                desired[claim] = _desired([claimants[number] for number in claim[1]], namespace)
             key, found = ObjectKey(kind.name, name, namespace), copies.get(namespace)
             found = observed.single_reads.get(key, found) if observed.single_reads else found
             place = Place(key, desired[claim], found)
-            yield _kept(place, kind, rivals, targets) if found and (rivals or len(place.desired) > 1) else place
+            yield _kept(place, rivals, targets) if found and (rivals or len(place.desired) > 1) else place
 
 
-def _kept(place: Place, kind: Kind, rivals: Sequence[Candidate], targets: Mapping[str, Sequence[str]]) -> Place:
+def _kept(place: Place, rivals: Sequence[Candidate], targets: Mapping[str, Sequence[str]]) -> Place:
     """Return the place with the desired copy of the source that the copy there has, if a rule still selects that.
 
     Otherwise whoever creates a source of the same name elsewhere would stop the updates of this copy.
@@ -242,13 +247,11 @@ def _kept(place: Place, kind: Kind, rivals: Sequence[Candidate], targets: Mappin
     shadowed = [
         each
         for each in rivals
-        if each.rule.stamp == rule
-        and (each.source.namespace, each.source.name) == (source.namespace, source.name)
-        and place.key.namespace in targets[each.rule.name]
+        if each.rule.stamp == rule and each.origin == source and place.key.namespace in targets[each.rule.name]
     ]
     if same or not shadowed:
         return place
-    return place._replace(desired=(_copy_of(kind, shadowed[0], place.key.namespace),), others=place.desired)
+    return place._replace(desired=(_copy_of(shadowed[0], place.key.namespace),), others=place.desired)
 
 
 def _claims(claimants: Sequence[Candidate], targets: Mapping[str, Sequence[str]]) -> dict[str, tuple[int, ...]]:
@@ -261,24 +264,23 @@ def _claims(claimants: Sequence[Candidate], targets: Mapping[str, Sequence[str]]
     return claims
 
 
-def _desired(kind: Kind, candidates: Sequence[Candidate], namespace: str) -> tuple[Desired, ...]:
+def _desired(candidates: Sequence[Candidate], namespace: str) -> tuple[Desired, ...]:
     """Return the desired copy of each source and content.
 
     If several rules require the same one, the stamp names the first one by name.
     """
-    copies: dict[tuple[str, str, str], list[Desired]] = {}
+    copies: dict[tuple[str, str, str], Desired] = {}
     for candidate in sorted(candidates, key=lambda candidate: candidate.rule.name):
-        desired = _copy_of(kind, candidate, namespace)
-        at = candidate.source.namespace, candidate.source.name, desired.annotations[stamps.FINGERPRINT]
-        copies.setdefault(at, []).append(desired)
-    return tuple(
-        same[0]._replace(rules=tuple(rule for each in same for rule in each.rules))
-        for _, same in sorted(copies.items())
-    )
+        desired = _copy_of(candidate, namespace)
+        at = desired.origin.namespace, desired.origin.name, desired.annotations[stamps.FINGERPRINT]
+        if at in copies:
+            desired = copies[at]._replace(rules=copies[at].rules + desired.rules)
+        copies[at] = desired
+    return tuple(desired for _, desired in sorted(copies.items()))
 
 
-def _copy_of(kind: Kind, candidate: Candidate, namespace: str) -> Desired:
-    rule, source = candidate
+def _copy_of(candidate: Candidate, namespace: str) -> Desired:
+    (rule, source), kind = candidate, candidate.rule.kind
     at, extra, name = source.header, rule.spec.metadata, f"{source.namespace}/{source.name}"
     content = source.content or Content()
     if rule.moves_subjects and kind.in_target and not isinstance(content, Digested):
@@ -291,7 +293,7 @@ def _copy_of(kind: Kind, candidate: Candidate, namespace: str) -> Desired:
         kind,
         (rule.name,),
         name,
-        ObjectKey(kind.name, source.name, source.namespace),
+        candidate.origin,
         content,
         partial(select, rule.key_selection, kind),
         content.field_sets(),

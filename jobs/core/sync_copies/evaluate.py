@@ -125,14 +125,9 @@ def _missing(place: Place, settings: Settings) -> Finding:
 
 
 def _manifest(key: ObjectKey, desired: Desired) -> ContentManifest:
+    layout, labels, annotations = desired.kind.layout, desired.labels, desired.annotations
     return ContentManifest(
-        desired.kind.layout,
-        key,
-        desired.labels,
-        desired.annotations,
-        desired.content,
-        source=desired.origin,
-        select=desired.select,
+        layout, key, labels, annotations, desired.content, source=desired.origin, select=desired.select
     )
 
 
@@ -213,10 +208,6 @@ def _collision(place: Place) -> Finding:
 
 
 def _not_opted_in(place: Place) -> Finding:
-    reason = (
-        f"left untouched: namespace {place.key.namespace} did not opt in;"
-        f' annotate it with {OPT_IN}: "true", or remove it from the rule'
-    )
-    return Finding(
-        "not-opted-in", Severity.WARNING, place.key, reason, subjects=place.rules, exit_code=ExitCode.REFUSED
-    )
+    remedy = f'annotate it with {OPT_IN}: "true", or remove it from the rule'
+    reason = f"left untouched: namespace {place.key.namespace} did not opt in; {remedy}"
+    return structs.replace(_stays("not-opted-in", place, reason), exit_code=ExitCode.REFUSED)

@@ -12,7 +12,7 @@ from functools import partial
 from typing import NamedTuple
 
 from jobs.core.sync_copies.desired import by_rule, candidates
-from jobs.core.sync_copies.kinds import KINDS, LAYOUTS
+from jobs.core.sync_copies.kinds import LAYOUTS
 from jobs.core.sync_copies.mistakes import NOTHING_SELECTED, SOURCE_NAMESPACE_MISSING
 from jobs.core.sync_copies.observed import Observed, Settings
 from jobs.core.sync_copies.plan import plan
@@ -268,6 +268,9 @@ def _why_not_this(rule: Rule, name: str, key: ObjectKey, found: ReducedObject | 
 
 def _named_sources(name: str, rule: Rule) -> list[ObjectKey]:
     """Return the objects whose copies could have the name, or that have it: a user may give either."""
-    kind = KINDS[rule.spec.rule_type].name
     names = (rule.spec.names if name == rule.spec.target_name else ()) or (name,)
-    return [ObjectKey(kind, each, namespace) for namespace in sorted(set(rule.source_namespaces)) for each in names]
+    return [
+        ObjectKey(rule.kind.name, each, namespace)
+        for namespace in sorted(set(rule.source_namespaces))
+        for each in names
+    ]

@@ -21,18 +21,9 @@ from jobs.kit.data.contents import (
     field_content,
 )
 from jobs.kit.data.objects import ReducedObject
-from jobs.kit.values import stamps
+from jobs.kit.values import resources, stamps
 from jobs.kit.values.names import KEY_NAME
 from jobs.kit.values.registry import SETTINGS
-from jobs.kit.values.resources import (
-    CLUSTER_ROLES,
-    LIMIT_RANGES,
-    NETWORK_POLICIES,
-    RESOURCE_QUOTAS,
-    ROLE_BINDINGS,
-    SERVICE_ACCOUNTS,
-    Resource,
-)
 from jobs.kit.values.text import listed
 
 # By the prefix of the Secret's type. The cluster or Helm acts on these Secrets: a copy would be a credential for the
@@ -74,7 +65,7 @@ def _role(fixed: str) -> str:
 def cluster_role(content: AnyContent) -> str:
     """Return the name of the ClusterRole that a RoleBinding refers to; empty if it refers to another kind."""
     role = json.loads(content.fixed or "{}")
-    return str(role.get("name", "")) if role.get("kind") == CLUSTER_ROLES.kind else ""
+    return str(role.get("name", "")) if role.get("kind") == resources.CLUSTER_ROLES.kind else ""
 
 
 def _with_subjects_in(content: WholeContent, namespace: str) -> WholeContent:
@@ -111,7 +102,7 @@ class Kind(NamedTuple):
     component: str = ""
 
     @property
-    def resource(self) -> Resource:
+    def resource(self) -> resources.Resource:
         """Where the API serves it."""
         return self.layout.resource
 
@@ -161,21 +152,21 @@ KINDS: Mapping[str, Kind] = {
     "secret": Kind(
         SECRET, _RELEASES, _why_no_type, {KEY_NAME: "roll-workloads reads its key from a Secret"}, _REQUIRED_KEYS
     ),
-    "networkpolicy": Kind(Layout(NETWORK_POLICIES, ("spec",), maps=("spec",)), component="network-policies"),
-    "limitrange": Kind(Layout(LIMIT_RANGES, ("spec",), maps=("spec",)), component="limit-ranges"),
+    "networkpolicy": Kind(Layout(resources.NETWORK_POLICIES, ("spec",), maps=("spec",)), component="network-policies"),
+    "limitrange": Kind(Layout(resources.LIMIT_RANGES, ("spec",), maps=("spec",)), component="limit-ranges"),
     "resourcequota": Kind(
-        Layout(RESOURCE_QUOTAS, ("spec",), maps=("spec", "spec.hard"), fixed="spec.scopes"),
+        Layout(resources.RESOURCE_QUOTAS, ("spec",), maps=("spec", "spec.hard"), fixed="spec.scopes"),
         component="resource-quotas",
     ),
     "rolebinding": Kind(
-        Layout(ROLE_BINDINGS, ("roleRef", "subjects"), fixed="roleRef"),
+        Layout(resources.ROLE_BINDINGS, ("roleRef", "subjects"), fixed="roleRef"),
         why_no_content=_why_no_role,
         in_target=_with_subjects_in,
         shown_fixed=_role,
         component="role-bindings",
     ),
     "serviceaccount": Kind(
-        Layout(SERVICE_ACCOUNTS, ("imagePullSecrets", "automountServiceAccountToken"), kept=("secrets",)),
+        Layout(resources.SERVICE_ACCOUNTS, ("imagePullSecrets", "automountServiceAccountToken"), kept=("secrets",)),
         {"default": "every namespace has its own ServiceAccount default"},
         component="service-accounts",
     ),

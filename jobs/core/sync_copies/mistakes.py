@@ -12,7 +12,6 @@ from typing import NamedTuple
 from msgspec import structs
 
 from jobs.core.sync_copies.desired import Candidates, by_rule, with_reasons
-from jobs.core.sync_copies.kinds import KINDS
 from jobs.core.sync_copies.observed import Namespace, Observed
 from jobs.core.sync_copies.rules import Rule
 from jobs.kit.run import brakes
@@ -62,7 +61,7 @@ class Mistake(NamedTuple):
         fits_namespace = self.code == SOURCE_NAMESPACE_MISSING or namespace in self.rule.source_namespaces
         fits_source = source in self.sources if self.sources else fits_namespace
         fits_target = not (self.targets - {namespace}) or copy.namespace in self.targets
-        is_of_kind = KINDS[self.rule.spec.rule_type].name == copy.kind
+        is_of_kind = self.rule.kind.name == copy.kind
         return is_of_kind and fits_source and fits_target and self.concerns(namespace)
 
 
@@ -81,7 +80,7 @@ def mistakes(observed: Observed, found: Candidates, targets: Mapping[str, Sequen
         sources.setdefault(rule.name, set()).add(f"{source.namespace}/{source.name}")
     left = by_rule(found.findings)
     made: dict[str, Mistake] = {}
-    for rule in observed.rules:
+    for rule in sorted(observed.rules, key=lambda rule: rule.name):
         if rule.name in unread:
             continue
         selected, into = frozenset(sources.get(rule.name, ())), frozenset(targets[rule.name]) - closed

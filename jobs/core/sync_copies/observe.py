@@ -103,7 +103,7 @@ def _all_copies(
 
 
 def _unreadable(rule: Rule, what: str, error: ApiError, settings: Settings) -> Finding:
-    reason = read_failure(error, what, _remedy(KINDS[rule.spec.rule_type], settings))
+    reason = read_failure(error, what, _remedy(rule.kind, settings))
     return unreadable(rule.head.key, error, reason, (rule.name,))
 
 

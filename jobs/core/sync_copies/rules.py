@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, get_args
 import msgspec
 from msgspec import Struct
 
-from jobs.core.sync_copies.kinds import ALL_KEYS, KINDS, LABELS, KeySelection
+from jobs.core.sync_copies.kinds import ALL_KEYS, KINDS, LABELS, KeySelection, Kind
 from jobs.core.sync_copies.selectors import LabelSelector, selector_problems
 from jobs.kit.values import stamps
 from jobs.kit.values.conditions import Condition
@@ -126,6 +126,11 @@ class Rule(Struct, frozen=True):
     def namespace(self) -> str:
         """The rule's namespace."""
         return self.head.key.namespace
+
+    @property
+    def kind(self) -> Kind:
+        """The kind of its sources and copies."""
+        return KINDS[self.spec.rule_type]
 
     @property
     def stamp(self) -> str:

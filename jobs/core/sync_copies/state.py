@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from typing import Literal, NamedTuple
 
 from jobs.core.sync_copies.desired import Candidates, Desired, Place, candidates
-from jobs.core.sync_copies.kinds import BY_NAME, KINDS
+from jobs.core.sync_copies.kinds import BY_NAME
 from jobs.core.sync_copies.mistakes import Mistake, mistakes
 from jobs.core.sync_copies.observed import NAME, Observed, Settings
 from jobs.core.sync_copies.rules import Rule
@@ -82,7 +82,10 @@ def _compared(place: Place, actual: ReducedObject, context: Context) -> Found:
     if header.annotations.get(stamps.SOURCE, "") not in ("", desired.source):
         if context.why_uncertain(place):
             return "a copy in doubt"
-        if context.settings.max_deletes is None and context.moves(place):
+        # Who can delete a source, or create one, would otherwise decide which one all copies have.
+        old, rule = place.stamped_source.namespace, context.rules.get(place.stamped_rule)
+        is_confirmed = context.settings.max_deletes is not None or old == desired.origin.namespace
+        if rule and old in rule.source_namespaces and not is_confirmed:
             return "a copy of a source in another namespace"
     current = header.annotations.get(stamps.FINGERPRINT) == desired.annotations[stamps.FINGERPRINT]
     # The content may have drifted if another manager owns a field, or a field was added or removed.
@@ -131,9 +134,7 @@ def why_not_adopted(place: Place, observed: Observed) -> str:
 def _is_source(key: ObjectKey, actual: Header, observed: Observed) -> bool:
     """Whether a rule selects this object as a source; by its labels, since the list of sources may have failed."""
     return any(
-        KINDS[rule.spec.rule_type].name == key.kind
-        and key.namespace in rule.source_namespaces
-        and rule.selects(key.name, actual.labels)
+        rule.kind.name == key.kind and key.namespace in rule.source_namespaces and rule.selects(key.name, actual.labels)
         for rule in observed.rules
     )
 
@@ -161,9 +162,8 @@ class Context(NamedTuple):
     """What is the same for all places.
 
     `found` are the sources of rules, `targets` their namespaces, and `mistakes` rules that may be mistaken, by name.
-    `mistaken` are the same, and `rules` all rules, by NAMESPACE/NAME; `mistaken` is empty in a run with `max_deletes`,
-    which also deletes copies of such rules. `known_conflicts` are places where the status of a rule reports an object
-    that kube-chores does not manage, and `truncated_rules` have more conflicts than their status lists. `opted_out` are
+    `rules` are by NAMESPACE/NAME. `known_conflicts` are places where the status of a rule reports an object that
+    kube-chores does not manage, and `truncated_rules` have more conflicts than their status lists. `opted_out` are
     namespaces that opted out, and `closed` kube-* namespaces that did not opt in. `left` are the names of the rules
     that select a source which is not copied, by source and code.
     """
@@ -173,21 +173,17 @@ class Context(NamedTuple):
     found: Candidates
     targets: Mapping[str, Sequence[str]]
     mistakes: Mapping[str, Mistake]
-    mistaken: Mapping[str, Mistake]
     rules: Mapping[str, Rule]
-    known_conflicts: Collection[ObjectKey]
-    truncated_rules: frozenset[str]
-    opted_out: Collection[str]
-    closed: Collection[str]
+    known_conflicts: Set[ObjectKey]
+    truncated_rules: Set[str]
+    opted_out: Set[str]
+    closed: Set[str]
     left: Mapping[tuple[ObjectKey, str], Collection[str]]
 
-    def moves(self, place: Place) -> bool:
-        """Whether the desired copy is of a source in another namespace, although the rule still names the old one.
-
-        Who can delete a source, or create one, would otherwise decide which one all copies have.
-        """
-        old, rule = place.stamped_source.namespace, self.rules.get(place.stamped_rule)
-        return rule is not None and old != place.desired[0].origin.namespace and old in rule.source_namespaces
+    def mistake(self, rule: str) -> Mistake | None:
+        """Return why the rule, NAMESPACE/NAME, may be mistaken. With `max_deletes`, none is: a person confirms that."""
+        found = self.rules.get(rule) if self.settings.max_deletes is None else None
+        return self.mistakes.get(found.name) if found else None
 
     def why_uncertain(self, place: Place) -> str:
         """Return why a copy of another source may still be desired; empty if it is not."""
@@ -195,7 +191,7 @@ class Context(NamedTuple):
             return "not all rules and sources could be read"
         if self.is_of_refused_source(place):
             return "a rule requires it, and refuses its source"
-        return "its rule may be mistaken" if place.stamped_rule in self.mistaken else ""
+        return "its rule may be mistaken" if self.mistake(place.stamped_rule) else ""
 
     def is_of_refused_source(self, place: Place) -> bool:
         """Whether this copy stays, since its source exists and cannot be copied as its rule, or another one, requires.
@@ -217,37 +213,36 @@ class Context(NamedTuple):
 
         It is the rule that the copy was created for. If that was deleted: a mistaken rule that may select the copy.
         """
-        if not self.mistaken or (place.stamped_source, "skipped") in self.left:
+        if self.settings.max_deletes is not None or (place.stamped_source, "skipped") in self.left:
             return ""
-        if (rule := place.stamped_rule) in self.rules:
-            mistake = self.mistaken.get(rule)
+        if place.stamped_rule in self.rules:
+            mistake = self.mistake(place.stamped_rule)
             return mistake.rule.name if mistake and mistake.concerns(place.stamped_source.namespace) else ""
         source = place.annotations.get(stamps.SOURCE, "")
-        return next((each.rule.name for each in self.mistaken.values() if each.may_select(place.key, source)), "")
+        return next((name for name, each in self.mistakes.items() if each.may_select(place.key, source)), "")
 
 
 def context(observed: Observed, settings: Settings) -> Context:
     """Return the context of all places."""
     found, targets = candidates(observed), targets_of_rules(observed.rules, observed.namespaces)
-    made = mistakes(observed, found, targets)
     left: dict[tuple[ObjectKey, str], set[str]] = {}
     for each in found.findings:
         left.setdefault((each.object, each.code), set()).update(each.subjects)
-    statuses = [(rule, rule.status) for rule in observed.rules]
+    known_conflicts, truncated_rules = set[ObjectKey](), set[str]()
+    for rule in observed.rules:
+        status = rule.status
+        known_conflicts |= {ObjectKey(rule.kind.name, each.name, each.namespace) for each in status.conflicts}
+        if (status.conflict_count or 0) > len(status.conflicts):
+            truncated_rules.add(rule.name)
     return Context(
         observed,
         settings,
         found,
         targets,
-        made,
-        {each.rule.stamp: each for _, each in sorted(made.items())} if settings.max_deletes is None else {},
+        mistakes(observed, found, targets),
         {rule.stamp: rule for rule in observed.rules},
-        {
-            ObjectKey(KINDS[rule.spec.rule_type].name, each.name, each.namespace)
-            for rule, status in statuses
-            for each in status.conflicts
-        },
-        frozenset(rule.name for rule, status in statuses if (status.conflict_count or 0) > len(status.conflicts)),
+        known_conflicts,
+        truncated_rules,
         {namespace.name for namespace in observed.namespaces if namespace.opted_out},
         {namespace.name for namespace in observed.namespaces if namespace.is_closed},
         left,
