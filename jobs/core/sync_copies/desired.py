@@ -18,8 +18,6 @@ from jobs.kit.values.errors import ApiError
 from jobs.kit.values.model import Finding, ObjectKey, Severity
 from jobs.kit.values.text import listed
 
-_MOST_NAMED = 3
-
 
 class Candidate(NamedTuple):
     """A source, and a rule that selects it."""
@@ -125,7 +123,7 @@ def with_reasons(left: Sequence[Finding]) -> str:
     A run creates copies after it read the sources. If a status named them, the next run would change it.
     """
     named = sorted((each for each in left if not _is_copy(each)), key=lambda each: each.object)
-    return listed(named, _MOST_NAMED, lambda each: f"{each.object} ({each.reason})")
+    return listed(named, text=lambda each: f"{each.object} ({each.reason})")
 
 
 def _is_copy(source: Source) -> bool:

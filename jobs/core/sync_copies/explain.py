@@ -27,7 +27,6 @@ from jobs.kit.values.resources import NAMESPACES, RULES
 from jobs.kit.values.text import listed
 
 _COLUMNS = ("RULE", "OBJECT", "STATE", "WHY")
-_MOST_NAMED = 3
 _NEXT = {
     Action.CREATE: "the next run creates it",
     Action.REPLACE: "the next run replaces it",
@@ -201,7 +200,7 @@ def _row_of_none(rule: str, code: str, reason: str) -> Row:
 
 
 def _reasons(reasons: Iterable[str]) -> str:
-    return listed(list(dict.fromkeys(reasons)), _MOST_NAMED, separator="; ")
+    return listed(list(dict.fromkeys(reasons)), separator="; ")
 
 
 def _with_object(finding: Finding) -> str:
@@ -238,7 +237,7 @@ def _why_no_source(rule: Rule, about_rule: Finding | None, world: _World) -> _Pr
         return _Problem(left[0].code, _reasons(map(_with_object, left)))
     if world.where.name:
         return _why_not_selected(rule, world)
-    where = listed(rule.source_namespaces, _MOST_NAMED)
+    where = listed(rule.source_namespaces)
     reason = f"the rule selects no {rule.spec.rule_type} in namespace {where}"
     return _Problem(NOTHING_SELECTED, about_rule.reason if about_rule else reason)
 
@@ -248,7 +247,7 @@ def _why_not_selected(rule: Rule, world: _World) -> _Problem:
     sources = {key: world.observed.single_reads.get(key) for key in _named_sources(world.where.name, rule)}
     if reasons := [_why_not_this(rule, world.where.name, key, found) for key, found in sources.items() if found]:
         return _Problem("not-selected", _reasons(reasons))
-    where = listed(rule.source_namespaces, _MOST_NAMED)
+    where = listed(rule.source_namespaces)
     reason = f"there is no {rule.spec.rule_type} {next(iter(sources)).name} in namespace {where}"
     return _Problem("not-selected", reason, is_near=False)
 
@@ -260,9 +259,9 @@ def _why_not_this(rule: Rule, name: str, key: ObjectKey, found: ReducedObject | 
     if rule.spec.target_name not in ("", name):
         return f"copies of this rule have the name {rule.spec.target_name} (spec.targetName)"
     if rule.spec.names and key.name not in rule.spec.names:
-        return f"spec.names does not have {key.name}: it is {listed(rule.spec.names, _MOST_NAMED)}"
+        return f"spec.names does not have {key.name}: it is {listed(rule.spec.names)}"
     if terms := rule.label_selector.mismatches(found.header.labels):
-        return f"spec.selector does not match {key}: {listed(terms, _MOST_NAMED)}"
+        return f"spec.selector does not match {key}: {listed(terms)}"
     return f"{key} was labelled a moment ago: the next run reads it"
 
 

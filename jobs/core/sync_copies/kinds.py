@@ -175,7 +175,6 @@ LABELS = frozenset({BOOTSTRAPPING})  # of sources: they decide whether these are
 RESOURCES = tuple(kind.resource for kind in KINDS.values())
 BY_NAME: Mapping[str, Kind] = {kind.name: kind for kind in KINDS.values()}
 LAYOUTS: Mapping[str, Layout] = {kind.name: kind.layout for kind in KINDS.values()}
-_MOST_NAMED = 3
 
 
 class KeySelection(NamedTuple):
@@ -212,10 +211,10 @@ def _names(keys: KeySelection, given: list[str]) -> dict[str, str]:
     rename, included = dict(keys.rename), glob_matcher(keys.include or ("*",)).fullmatch
     required = {*rename, *(each for each in keys.include if not is_glob(each))}
     if missing := sorted(required - {*given}):
-        raise ValueError(f"it has no key {listed(missing, _MOST_NAMED)}")
+        raise ValueError(f"it has no key {listed(missing)}")
     names = {key: rename.get(key, key) for key in given if key in rename or included(key)}
     if not names:
-        raise ValueError(f"none of its keys matches {listed(keys.include, _MOST_NAMED)}")
+        raise ValueError(f"none of its keys matches {listed(keys.include)}")
     by_name: dict[str, str] = {}
     for key, name in sorted(names.items()):
         if name in by_name:

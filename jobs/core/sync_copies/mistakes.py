@@ -26,7 +26,6 @@ _CONSEQUENCES = {
     SOURCE_NAMESPACE_RECREATED: "none of its copies is deleted until each has its source again",
     NOTHING_SELECTED: "none of the rule's copies is deleted until the rule selects a source and a target",
 }
-_MOST_NAMED = 3
 
 
 class Mistake(NamedTuple):
@@ -90,7 +89,7 @@ def mistakes(observed: Observed, found: Candidates, targets: Mapping[str, Sequen
             code, reason = SOURCE_NAMESPACE_MISSING, "; ".join(problems)
         elif recreated := _recreated_namespaces(rule, namespaces):
             code = SOURCE_NAMESPACE_RECREATED
-            reason = f"source namespace {listed(recreated, _MOST_NAMED)} was deleted and created again"
+            reason = f"source namespace {listed(recreated)} was deleted and created again"
             concerned = () if nothing else recreated
         elif nothing:
             code, reason = NOTHING_SELECTED, nothing
@@ -105,10 +104,10 @@ def _why_nothing(rule: Rule, sources: frozenset[str], targets: frozenset[str], l
     if any(each.code in ("unreadable", "refused") for each in left):
         return ""  # it may require copies of these
     if not sources:
-        named = " ".join([rule.spec.rule_type, listed(rule.spec.names, _MOST_NAMED)]).rstrip()
+        named = " ".join([rule.spec.rule_type, listed(rule.spec.names)]).rstrip()
         reasons = with_reasons(left)
         only = f", only objects that are never copied: {reasons}" if reasons else ""
-        where = f"namespace{'s' * (len(rule.source_namespaces) > 1)} {listed(rule.source_namespaces, _MOST_NAMED)}"
+        where = f"namespace{'s' * (len(rule.source_namespaces) > 1)} {listed(rule.source_namespaces)}"
         return f"selects no {named} to copy in {where}{only}"
     if not targets:
         return "spec.targets selects no namespace that receives copies"

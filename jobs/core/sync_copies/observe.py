@@ -12,25 +12,8 @@ import msgspec
 
 from jobs.core.sync_copies.desired import name_of
 from jobs.core.sync_copies.kinds import KINDS, Kind, cluster_role
-from jobs.core.sync_copies.observed import (
-    NAME,
-    OPT_IN,
-    Copies,
-    Namespace,
-    Observed,
-    Settings,
-    Source,
-    refused,
-)
-from jobs.core.sync_copies.rules import (
-    RULE_TYPES,
-    Rule,
-    SourceQuery,
-    Spec,
-    parse_rule,
-    spec_problems,
-    used_keys,
-)
+from jobs.core.sync_copies.observed import NAME, OPT_IN, Copies, Namespace, Observed, Settings, Source, refused
+from jobs.core.sync_copies.rules import RULE_TYPES, Rule, SourceQuery, Spec, parse_rule, spec_problems, used_keys
 from jobs.core.sync_copies.source_lists import read_sources
 from jobs.kit.api.cluster import Cluster, List, complete
 from jobs.kit.api.custom_resources import from_cluster, from_files

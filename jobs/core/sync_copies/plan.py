@@ -100,9 +100,9 @@ def _is_recreated(mistake: Mistake) -> bool:
 def _missing_names(rule: Rule, names: Collection[str]) -> Iterator[Finding]:
     """Yield the finding of names in spec.names that no source has; a rule without any source has one of its own."""
     if missing := sorted({*rule.spec.names} - {*names}):
-        where = listed(rule.source_namespaces, _MOST_NAMED)
+        where = listed(rule.source_namespaces)
         reason = (
-            f"spec.names: there is no {rule.spec.rule_type} {listed(missing, _MOST_NAMED)} in namespace {where}"
+            f"spec.names: there is no {rule.spec.rule_type} {listed(missing)} in namespace {where}"
             + " with the labels of spec.selector" * bool(rule.spec.selector)
             + " (copies do not count); correct spec.names, or create it"
         )
@@ -129,7 +129,7 @@ def _large_writes(findings: Sequence[Finding], rules: Sequence[Rule]) -> Iterato
 
 def _no_rule(observed: Observed, settings: Settings) -> str:
     others = observed.rules_elsewhere
-    hint = f"; there are rules in {listed(others, _MOST_NAMED)}, which -n selects" if others else ""
+    hint = f"; there are rules in {listed(others)}, which -n selects" if others else ""
     return f"no {RULES.kind} in namespace {settings.namespace}{hint}"
 
 
@@ -163,7 +163,7 @@ def _brakes(findings: Sequence[Finding], mistaken: Mapping[str, Mistake]) -> Ite
     held = [each for each in orphans if each.exit_code is ExitCode.BRAKE]
     if held:
         named = sorted({each.subjects[0] for each in held})
-        rules = listed([f"{rule} ({mistaken[rule].reason})" for rule in named], _MOST_NAMED)
+        rules = listed([f"{rule} ({mistaken[rule].reason})" for rule in named])
         copies = "1 copy" if len(held) == 1 else f"{len(held)} copies"
         message = f"rules that may be mistaken block the deletion of {copies}: {rules}; correct or delete these rules"
         # With this value, a run deletes all of them.

@@ -14,7 +14,7 @@ from jobs.kit.values.text import listed
 
 _WILDCARD = re.compile(r"[*?]")
 _WITH_VALUES = ("In", "NotIn")
-_MOST_VALUES = 3  # of an expression in a message
+_QUERIES = {"In": "{key} in ({values})", "NotIn": "{key} notin ({values})", "Exists": "{key}", "DoesNotExist": "!{key}"}
 
 
 class Expression(Struct, frozen=True):
@@ -37,16 +37,8 @@ class LabelSelector(Struct, frozen=True, rename="camel"):
     def query(self) -> str:
         """Return the selector as the value of the API's `labelSelector` parameter, in a stable order."""
         terms = [f"{key}={value}" for key, value in self.match_labels.items()]
-        for expression in self.match_expressions:
-            values = ",".join(sorted(expression.values))
-            terms.append(
-                {
-                    "In": f"{expression.key} in ({values})",
-                    "NotIn": f"{expression.key} notin ({values})",
-                    "Exists": expression.key,
-                    "DoesNotExist": f"!{expression.key}",
-                }[expression.operator]
-            )
+        for each in self.match_expressions:
+            terms.append(_QUERIES[each.operator].format(key=each.key, values=",".join(sorted(each.values))))
         return ",".join(sorted(terms))
 
     def matches(self, labels: Mapping[str, str]) -> bool:
@@ -80,7 +72,7 @@ def _matches(expression: Expression, labels: Mapping[str, str]) -> bool:
 
 
 def _mismatch(expression: Expression, labels: Mapping[str, str]) -> str:
-    key, values = expression.key, listed(expression.values, _MOST_VALUES, separator=" or ")
+    key, values = expression.key, listed(expression.values, separator=" or ")
     actual = f"is {labels[key] or 'empty'}" if key in labels else "is not set"
     required = {"In": f"be {values}", "NotIn": f"not be {values}", "Exists": "be set", "DoesNotExist": "not be set"}
     return f"label {key} {actual} and must {required[expression.operator]}"

@@ -80,10 +80,7 @@ def read_sources(
     requests = list(_requests(cluster, queries))
     subjects = [each for each in requests if each.kind.has_subjects]
     others = [each for each in requests if not each.kind.has_subjects]
-    return {
-        **_read(cluster, subjects, ObjectReducer(used, _BYTES_OF_SUBJECTS)),
-        **_read(cluster, others, reducer),
-    }
+    return {**_read(cluster, subjects, ObjectReducer(used, _BYTES_OF_SUBJECTS)), **_read(cluster, others, reducer)}
 
 
 def _requests(cluster: Cluster, queries: Iterable[SourceQuery]) -> Iterator[_Request]:

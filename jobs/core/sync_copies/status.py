@@ -37,7 +37,6 @@ MOST_LISTED = 100  # conflicts and namespaces
 # Longer than the schedule, so that a converged run writes nothing. A kubelet also reports an unchanged node status less
 # often than it reads it: https://kubernetes.io/docs/reference/node/node-status/
 _LAST_RUN_INTERVAL = timedelta(minutes=10)
-_MOST_NAMED = 3
 _PLACES = {
     "conflict": "blocked by an object that is not managed by kube-chores",
     "reserved-name": "not written: their name is reserved",
@@ -259,8 +258,8 @@ def _message(kind: str, results: Sequence[Result], copies: int) -> str:
 
 
 def _named(results: Sequence[Result]) -> str:
-    return listed([result.finding.object for result in results], _MOST_NAMED)
+    return listed([result.finding.object for result in results])
 
 
 def _described(results: Sequence[Result]) -> str:
-    return listed(results, _MOST_NAMED, lambda each: about(each.finding.object, RULES, stable_message(each)), "; ")
+    return listed(results, text=lambda each: about(each.finding.object, RULES, stable_message(each)), separator="; ")

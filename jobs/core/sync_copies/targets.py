@@ -14,8 +14,6 @@ from jobs.core.sync_copies.selectors import LabelSelector, glob_matcher, is_glob
 from jobs.kit.values.decoding import decode
 from jobs.kit.values.text import listed
 
-_MOST_NAMED = 3
-
 
 def targets_of_rules(rules: Iterable[Rule], namespaces: Iterable[Namespace]) -> Mapping[str, Sequence[str]]:
     """Return the target namespaces by rule, sorted; rules with the same targets share one list.
@@ -63,11 +61,11 @@ def why_no_target(targets: Targets, namespace: Namespace) -> tuple[str, str] | N
         otherwise = why_no_target(targets, structs.replace(namespace, opted_out=False))
         return "opted-out", f"{why}, and {otherwise[1]}" if otherwise else f"{why}; remove it to get copies"
     if terms := targets.namespace_selector.mismatches(namespace.labels):
-        why = f"namespaceSelector does not match {name}: {listed(terms, _MOST_NAMED)}"
+        why = f"namespaceSelector does not match {name}: {listed(terms)}"
     elif namespace.is_system and name not in targets.include:
         why = f"include does not list {name}; no glob selects a kube-* namespace"
     elif not glob_matcher(targets.include).fullmatch(name):
-        why = f"include does not match {name}: it is {listed(targets.include, _MOST_NAMED)}"
+        why = f"include does not match {name}: it is {listed(targets.include)}"
     elif excluded := [each for each in targets.exclude if glob_matcher([each]).fullmatch(name)]:
         why = f"exclude matches {name}: {excluded[0]}"
     else:

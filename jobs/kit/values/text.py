@@ -49,7 +49,7 @@ def coloured(text: str, color: str | None) -> str:
     return click.style(text, fg=color) if color else text
 
 
-def listed(items: Sequence[Item], most: int, text: Callable[[Item], str] = str, separator: str = ", ") -> str:
+def listed(items: Sequence[Item], most: int = 3, text: Callable[[Item], str] = str, separator: str = ", ") -> str:
     """Return the texts of the first `most` items, and the number of the others."""
     more = f" and {len(items) - most} more" if len(items) > most else ""
     return separator.join(map(text, items[:most])) + more
