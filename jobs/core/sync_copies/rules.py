@@ -13,6 +13,7 @@ from jobs.core.sync_copies.kinds import ALL_KEYS, KINDS, LABELS, KeySelection, K
 from jobs.core.sync_copies.selectors import LabelSelector, selector_problems
 from jobs.kit.values import stamps
 from jobs.kit.values.conditions import Condition
+from jobs.kit.values.model import ObjectKey
 from jobs.kit.values.names import is_name, key_problems, value_problems
 from jobs.kit.values.reads import Head, Invalid, parse
 
@@ -163,9 +164,11 @@ class Rule(Struct, frozen=True):
         """Whether ServiceAccounts among the subjects get the namespace of the copy."""
         return self.spec.subject_namespace == "target"
 
-    def selects(self, name: str, labels: Mapping[str, str]) -> bool:
-        """Whether the rule selects an object with this name and these labels in its source namespaces."""
-        return (not self.spec.names or name in self.spec.names) and self.label_selector.matches(labels)
+    def selects(self, key: ObjectKey, labels: Mapping[str, str]) -> bool:
+        """Whether the rule selects an object with these labels as a source."""
+        is_named = not self.spec.names or key.name in self.spec.names
+        is_there = key.kind == self.kind.name and key.namespace in self.source_namespaces
+        return is_there and is_named and self.label_selector.matches(labels)
 
     def queries(self) -> list[SourceQuery]:
         """Return the lists that find this rule's sources; without a selector, one for each name."""

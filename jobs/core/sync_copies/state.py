@@ -13,7 +13,7 @@ from jobs.core.sync_copies.rules import Rule
 from jobs.core.sync_copies.targets import targets_of_rules
 from jobs.kit.data.contents import same_content
 from jobs.kit.data.manifests import metadata_changes
-from jobs.kit.data.objects import Header, ReducedObject
+from jobs.kit.data.objects import ReducedObject
 from jobs.kit.values import stamps
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.model import DryRun, ObjectKey
@@ -124,19 +124,12 @@ def why_not_adopted(place: Place, observed: Observed) -> str:
         return "is managed by another job or installation of kube-chores: left untouched"
     if not desired.adopts:
         return "exists and is not managed by kube-chores: left untouched"
-    if _is_source(place.key, actual.header, observed):
+    # By its labels: the list of sources may have failed.
+    if any(rule.selects(place.key, actual.header.labels) for rule in observed.rules):
         why = "a rule selects it as a source"
     else:
         why = _obstacle(actual, desired) if actual.content is not None else ""
     return f"exists and cannot be adopted: {why}; left untouched" if why else ""
-
-
-def _is_source(key: ObjectKey, actual: Header, observed: Observed) -> bool:
-    """Whether a rule selects this object as a source; by its labels, since the list of sources may have failed."""
-    return any(
-        rule.kind.name == key.kind and key.namespace in rule.source_namespaces and rule.selects(key.name, actual.labels)
-        for rule in observed.rules
-    )
 
 
 def _obstacle(actual: ReducedObject, desired: Desired) -> str:
