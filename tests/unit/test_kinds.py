@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from jobs.core.sync_copies.kinds import BY_NAME, KINDS, KeySelection, Kind, select
+from jobs.core.sync_copies.kinds import BY_NAME, KINDS, REQUIRED_KEYS, KeySelection, Kind, select
 from jobs.core.sync_copies.rules import RULE_TYPES
 from jobs.kit.data.contents import Content
 from jobs.kit.values import resources
@@ -91,16 +91,16 @@ def test_a_component_and_a_value_of_the_chart_grant_the_rights_on_a_kind(kind: K
     ],
 )
 def test_a_copy_has_the_keys_that_the_type_of_its_secret_requires(kind: str, keys: list[str], missing: str) -> None:
-    all_keys = [*(key for group in KINDS["secret"].required_keys.get(kind, ()) for key in group), "other"]
+    all_keys = [*(key for group in REQUIRED_KEYS.get(kind, ()) for key in group), "other"]
     content = Content(kind, dict.fromkeys(all_keys, canary()))
     chosen = KeySelection(include=("other", *keys))
 
     if not missing:
-        assert isinstance(copied := select(chosen, KINDS["secret"], content), Content)
+        assert isinstance(copied := select(chosen, content), Content)
         assert copied.data.keys() == {"other", *keys}
         return
     with pytest.raises(ValueError, match=f"^a Secret of type {kind} requires key {missing} in copies$"):
-        select(chosen, KINDS["secret"], content)
+        select(chosen, content)
 
 
 @pytest.mark.parametrize(
@@ -122,4 +122,4 @@ def test_keys_that_a_source_cannot_be_copied_with_have_the_reason(keys: KeySelec
     content = Content("kubernetes.io/tls", {"tls.crt": canary(), "tls.key": canary()})
 
     with pytest.raises(ValueError, match=f"^{re.escape(why)}$"):
-        select(keys, KINDS["secret"], content)
+        select(keys, content)

@@ -293,7 +293,7 @@ def _copy_of(candidate: Candidate, namespace: str) -> Desired:
         name,
         candidate.origin,
         content,
-        partial(select, rule.key_selection, kind),
+        partial(select, rule.key_selection),
         content.field_sets(),
         {**labels, **extra.labels, **stamp.labels},
         {**annotations, **extra.annotations, **stamp.annotations},

@@ -28,13 +28,13 @@ from jobs.kit.values.text import listed
 
 # By the prefix of the Secret's type. The cluster or Helm acts on these Secrets: a copy would be a credential for the
 # cluster, or a release. Built-in types: https://kubernetes.io/docs/concepts/configuration/secret/#secret-types
-NEVER_COPIED = {
+_NEVER_COPIED = {
     "kubernetes.io/service-account-token": "service-account tokens are never copied",
     "bootstrap.kubernetes.io/": "bootstrap tokens are never copied",
     "helm.sh/": "Helm releases are never copied",
 }
 # By the Secret's type: the API server requires one key of each group. The same page describes them.
-_REQUIRED_KEYS: Mapping[str, tuple[tuple[str, ...], ...]] = {
+REQUIRED_KEYS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "kubernetes.io/tls": (("tls.crt",), ("tls.key",)),
     "kubernetes.io/dockercfg": ((".dockercfg",),),
     "kubernetes.io/dockerconfigjson": ((".dockerconfigjson",),),
@@ -43,12 +43,12 @@ _REQUIRED_KEYS: Mapping[str, tuple[tuple[str, ...], ...]] = {
 }
 WHY_NO_COPY = "is managed by kube-chores: a copy is never a source"
 # Also a ConfigMap: https://helm.sh/docs/topics/advanced/#configmap-storage-backend
-_RELEASES = {"sh.helm.release.*": NEVER_COPIED["helm.sh/"]}
+_RELEASES = {"sh.helm.release.*": _NEVER_COPIED["helm.sh/"]}
 BOOTSTRAPPING = "kubernetes.io/bootstrapping"  # a label of the bindings that kube-apiserver restores when it starts
 
 
 def _why_no_type(content: AnyContent, _labels: Mapping[str, str]) -> str:
-    return next((why for prefix, why in NEVER_COPIED.items() if content.fixed.startswith(prefix)), "")
+    return next((why for prefix, why in _NEVER_COPIED.items() if content.fixed.startswith(prefix)), "")
 
 
 def _why_no_role(content: AnyContent, labels: Mapping[str, str]) -> str:
@@ -86,7 +86,6 @@ class Kind(NamedTuple):
     - `never_named`: by glob of their name, why objects are neither sources nor copies.
     - `why_no_content`: why a source with this content and these labels is never copied; empty if it is copied.
     - `readers`: by name, what reads an object of that name: rules of tenants must not create it.
-    - `required_keys`: by type, groups of keys: the API server requires one key of each group.
     - `in_target`: the content of a copy in a namespace, if rules can set `subjectNamespace: target`.
     - `shown_fixed`: for messages, the value that no update can change.
     - `component`: the folder in cronjobs/components/copies with the rights; empty if it has no folder there.
@@ -96,7 +95,6 @@ class Kind(NamedTuple):
     never_named: Mapping[str, str] = {}
     why_no_content: Callable[[AnyContent, Mapping[str, str]], str] = lambda _content, _labels: ""
     readers: Mapping[str, str] = {}
-    required_keys: Mapping[str, tuple[tuple[str, ...], ...]] = {}
     in_target: Callable[[WholeContent, str], WholeContent] | None = None
     shown_fixed: Callable[[str], str] = str
     component: str = ""
@@ -149,9 +147,7 @@ KINDS: Mapping[str, Kind] = {
         {"kube-root-ca.crt": "every namespace has its own kube-root-ca.crt", **_RELEASES},
         readers=dict.fromkeys(SETTINGS, "jobs read their settings from a ConfigMap"),
     ),
-    "secret": Kind(
-        SECRET, _RELEASES, _why_no_type, {KEY_NAME: "roll-workloads reads its key from a Secret"}, _REQUIRED_KEYS
-    ),
+    "secret": Kind(SECRET, _RELEASES, _why_no_type, {KEY_NAME: "roll-workloads reads its key from a Secret"}),
     "networkpolicy": Kind(Layout(resources.NETWORK_POLICIES, ("spec",), maps=("spec",)), component="network-policies"),
     "limitrange": Kind(Layout(resources.LIMIT_RANGES, ("spec",), maps=("spec",)), component="limit-ranges"),
     "resourcequota": Kind(
@@ -187,7 +183,7 @@ class KeySelection(NamedTuple):
 ALL_KEYS = KeySelection()
 
 
-def select(keys: KeySelection, kind: Kind, content: WholeContent) -> WholeContent:
+def select(keys: KeySelection, content: WholeContent) -> WholeContent:
     """Return the content with the keys that a rule copies, under their names in copies.
 
     Raises:
@@ -196,9 +192,9 @@ def select(keys: KeySelection, kind: Kind, content: WholeContent) -> WholeConten
     if keys == ALL_KEYS or not isinstance(content, Content):
         return content
     names = _names(keys, [*content.data, *content.binary_data])
-    for group in kind.required_keys.get(content.type, ()):
+    for group in REQUIRED_KEYS.get(content.type, ()):
         if not {*group} & {*names.values()}:
-            raise ValueError(f"a {kind.name} of type {content.type} requires key {' or '.join(group)} in copies")
+            raise ValueError(f"a Secret of type {content.type} requires key {' or '.join(group)} in copies")
     data, binary = (
         {names[key]: value for key, value in each.items() if key in names}
         for each in (content.data, content.binary_data)

@@ -203,7 +203,7 @@ def _source(reducer: ObjectReducer, kind: Kind, read: WholeObject, content: Whol
     """Return the source with the keys that are copied, or why it is not copied."""
     key, why = ObjectKey(kind.name, read.metadata.name, read.metadata.namespace), ""
     try:
-        content = select(keys, kind, content)
+        content = select(keys, content)
     except ValueError as error:
         why = f"{error}; correct the source, or spec.keys of the rule"
     source = reducer.reduce(kind.layout, read, content)
