@@ -89,7 +89,7 @@ def test_an_expired_token_is_renewed_and_saved(
         path = kubeconfig(tmp_path, {"server": f"http://127.0.0.1:{server.port}"}, expired)
         before = path.read_text()
         if not writable:
-            monkeypatch.setattr("kubernetes.config.kube_config.KubeConfigMerger.save_config", _refuse)
+            monkeypatch.setattr("pathlib.Path.write_text", _refuse)
         sent(connect(str(path), environ={}).endpoint)
 
     assert issuer.paths == ["/.well-known/openid-configuration", "/token"]

@@ -55,8 +55,9 @@ def connect(
     if any(files) or context or home.is_file():
         from jobs.kit.api.kubeconfig import choose
 
-        chosen = choose([*filter(None, files)] or [str(home)], context, as_user, as_groups, environ)
-        return Connection(chosen.endpoint, chosen.namespace, chosen.context, as_user=chosen.as_user)
+        paths = [*filter(None, files)] or [str(home)]
+        endpoint, namespace, name, user = choose(paths, context, as_user, as_groups, environ)
+        return Connection(endpoint, namespace, name, as_user=user)
     if environ.get("KUBERNETES_SERVICE_HOST"):
         return _from_pod(environ, service_account, Impersonation(as_user or "", as_groups))
     raise ConfigurationError("no cluster: not in a pod, and no kubeconfig found; use --kubeconfig or set KUBECONFIG")

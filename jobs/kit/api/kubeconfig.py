@@ -1,4 +1,4 @@
-"""Find the server and the credentials of a kubeconfig, which the kubernetes package reads.
+"""Find the server and the credentials of a kubeconfig. The kubernetes package runs plugins and renews OIDC tokens.
 
 That package ignores impersonation, prefers the last current-context, writes keys into files, and sends requests without
 credentials if those fail. This module does these parts itself. In a pod, nothing imports it.
@@ -7,7 +7,6 @@ credentials if those fail. This module does these parts itself. In a pod, nothin
 from __future__ import annotations
 
 import base64
-import copy
 import io
 import ipaddress
 import logging
@@ -22,8 +21,9 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from datetime import date, datetime, timezone
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
-from urllib.parse import urlsplit, urlunsplit
+from types import SimpleNamespace
+from typing import Annotated, Any, NamedTuple, TypeVar
+from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 import certifi
 import msgspec
@@ -38,13 +38,14 @@ from jobs.kit.values.text import visible
 try:
     from kubernetes.config.config_exception import ConfigException
     from kubernetes.config.exec_provider import ExecProvider
-    from kubernetes.config.kube_config import ConfigNode, KubeConfigLoader, KubeConfigMerger
+    from kubernetes.config.kube_config import ConfigNode, KubeConfigLoader
 except ImportError as error:
     raise ConfigurationError(
         f"a kubeconfig needs the Python package kubernetes, which cannot be imported ({error}): the image does not have"
         " it; in a pod, use its ServiceAccount; elsewhere, install kube-chores with pip"
     ) from None
 
+_PARTS = ("cluster", "user", "context")  # in this order, problems are found
 _PROXIES = ("http", "https", "socks5")
 _AUTHORITY = "idp-certificate-authority"
 _OIDC_SECONDS = 30.0
@@ -83,11 +84,16 @@ class _Cluster(Struct, rename="kebab"):
     extensions: list[dict[str, Any]] = []
 
 
-class _Plugin(Struct, rename="camel"):
+class _Plugin(Struct, rename="camel", omit_defaults=True):
+    """The settings of a credential plugin. The package validates those of type Any."""
+
     command: str = ""
     install_hint: str = ""
     provide_cluster_info: bool = False
     interactive_mode: str = ""
+    api_version: Any = None
+    args: Any = None
+    env: Any = None
 
 
 class _AuthProvider(Struct):
@@ -127,30 +133,27 @@ class _Credential(Struct, rename="camel"):
     expiration_timestamp: Annotated[datetime, Meta(tz=True)] | None = None
 
 
-@dataclass(frozen=True)
-class Chosen:
-    """The endpoint of a context, its name and namespace, and the user that its requests impersonate."""
+class _Entry(NamedTuple):
+    """A named cluster, user or context, and the file that it is in."""
 
-    endpoint: Endpoint
-    context: str
-    namespace: str
-    as_user: str
+    content: dict[str, Any]
+    path: Path
+    document: dict[str, Any]
 
 
 @dataclass
 class _Kubeconfig:
-    """A context with its cluster and user. `folders` are those to which their paths are relative, by part.
+    """A context with its cluster and user. `entries` are those of all files, by part and name.
 
-    `exec` has the settings of the credential plugin as the package reads them.
+    `folders` are those to which the paths in a part are relative.
     """
 
     where: str
-    merger: KubeConfigMerger
     name: str
-    context: _Context
+    entries: Mapping[str, Mapping[str, _Entry]]
+    context: _Context = field(default_factory=_Context)
     cluster: _Cluster = field(default_factory=_Cluster)
     user: _User = field(default_factory=_User)
-    exec: dict[str, Any] = field(default_factory=dict)
     folders: dict[str, Path] = field(default_factory=dict)
 
     def problem(self, *texts: str) -> ConfigurationError:
@@ -166,13 +169,11 @@ class _Kubeconfig:
 
     def pem(self, part: str, name: str) -> bytes:
         """Return the content of a file, or of the field with -data; empty without both."""
-        what = f"{self.of_cluster if part == 'cluster' else self.of_user}: {name}"
-        field = name.replace("-", "_")
-        data, file = (getattr(getattr(self, part), each) for each in (f"{field}_data", field))
+        what = f"{part} {getattr(self.context, part)!r}: {name}"
+        settings, field = getattr(self, part), name.replace("-", "_")
+        data, file = getattr(settings, f"{field}_data"), getattr(settings, field)
         try:
-            content = base64.standard_b64decode(data or "")
-            if not data and file:
-                content = read_limited(self.folders[part] / file)
+            content = base64.standard_b64decode(data) if data or not file else read_limited(self.folders[part] / file)
         except OSError as error:
             raise self.problem(f"{what} cannot be read: {error}") from error
         except ValueError:
@@ -187,9 +188,9 @@ def choose(
     context: str | None,
     as_user: str | None,
     as_groups: Sequence[str],
-    environ: Mapping[str, str] = os.environ,
-) -> Chosen:
-    """Return the endpoint of this context, or of the current one, of these files.
+    environ: Mapping[str, str],
+) -> tuple[Endpoint, str, str, str]:
+    """Return the endpoint of this context, or of the current one, its namespace, its name and the impersonated user.
 
     `as_user` and `as_groups`, if set, replace the user and groups that the kubeconfig impersonates. If several files
     have a cluster, user or context of one name, or a current context, the first file counts.
@@ -201,95 +202,78 @@ def choose(
     user = config.user
     acting = Impersonation(as_user or user.as_user, as_groups or user.as_groups, user.as_uid, user.as_user_extra)
     endpoint = _endpoint(config, acting.headers(), environ)
-    return Chosen(endpoint, config.name, config.context.namespace or "default", acting.user)
+    return endpoint, config.context.namespace or "default", config.name, acting.user
 
 
 def _choose(paths: Sequence[str], context: str | None) -> _Kubeconfig:
     where = f"kubeconfig {os.pathsep.join(paths)} cannot be used"
-    merger = KubeConfigMerger("")
-    for path in (str(Path(each).expanduser()) for each in paths):
-        if Path(path).exists():
-            _load(merger, path)
-    if not merger.paths:
+    files = [path for path in (Path(each).expanduser() for each in paths) if path.exists()]
+    if not files:
         raise ConfigurationError(f"{where}: the file does not exist")
-    merger.config_saved = copy.deepcopy(merger.config_files)
-    name = context or next(
-        (each["current-context"] for each in merger.config_files.values() if each.get("current-context")), ""
-    )
+    entries: dict[str, dict[str, _Entry]] = {part: {} for part in _PARTS}
+    current = ""
+    for path in files:
+        document = _load(path)
+        current = current or document.get("current-context") or ""
+        for part, found in entries.items():
+            for each in document.get(f"{part}s") or ():
+                found.setdefault(each["name"], _Entry(each, path, document))
+    name = context or current
     if not name:
         raise ConfigurationError(f"{where}: current-context is not set; use --context")
-    contexts = _named(merger, "contexts")
-    if name not in contexts:
-        names = ", ".join(sorted(map(str, contexts))) or "none"
+    if name not in entries["context"]:
+        names = ", ".join(sorted(entries["context"])) or "none"
         raise ConfigurationError(f"{where}: it has no context {name!r}; its contexts are: {names}")
-    config = _Kubeconfig(where, merger, name, _Context())
-    config.context = _part(config, contexts[name], "context", _Context)
-    config.cluster = _part(config, _named(merger, "clusters").get(config.context.cluster), "cluster", _Cluster)
-    config.user = _part(config, _named(merger, "users").get(config.context.user), "user", _User)
+    config = _Kubeconfig(where, name, entries)
+    config.context = _part(config, "context", name, _Context)
+    config.cluster = _part(config, "cluster", config.context.cluster, _Cluster)
+    config.user = _part(config, "user", config.context.user, _User)
     if problems := [*_problems(config)]:
         raise config.problem(*problems)
     return config
 
 
-def _load(merger: KubeConfigMerger, path: str) -> None:
-    merger.paths.append(path)
+def _load(path: Path) -> dict[str, Any]:
+    """Return the content of a file, whose clusters, users and contexts have names."""
+    where = f"kubeconfig {path} cannot be used"
     try:
-        merger.load_config(path)
-        file = msgspec.convert(merger.config_files[path], _File)
-    except ConfigException as error:
-        if yaml.safe_load(Path(path).read_bytes()) is not None:
-            raise _shape_error(path) from error
-        merger.config_files[path] = {}  # it is empty: kubectl accepts that
-        return
+        document = yaml.safe_load(path.read_bytes())
+        document = {} if document is None else document  # an empty file: kubectl accepts that
+        msgspec.convert(document, _File)
     except yaml.MarkedYAMLError as error:  # its text quotes the file, which may contain a token
         mark = error.problem_mark
         at = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise ConfigurationError(
-            f"kubeconfig {path} cannot be used: it is not valid YAML{at}: {error.problem}"
-        ) from None
+        raise ConfigurationError(f"{where}: it is not valid YAML{at}: {error.problem}") from None
     except OSError as error:
-        raise ConfigurationError(f"kubeconfig {path} cannot be used: {error.strerror}") from error
+        raise ConfigurationError(f"{where}: {error.strerror}") from error
     except (*_SHAPE_ERRORS, yaml.YAMLError):
-        raise _shape_error(path) from None
-    for part, entries in (("cluster", file.clusters), ("user", file.users), ("context", file.contexts)):
-        names = [each.name for each in entries or ()]
+        raise ConfigurationError(
+            f"{where}: it is not a YAML object with lists of clusters, users and contexts, each with a name"
+        ) from None
+    for part in _PARTS:
+        names = [each["name"] for each in document.get(f"{part}s") or ()]
         if repeated := sorted({name for name in names if names.count(name) > 1}):
-            raise ConfigurationError(
-                f"kubeconfig {path} cannot be used: more than one {part} has the name {', '.join(repeated)}; rename one"
-            )
+            raise ConfigurationError(f"{where}: more than one {part} has the name {', '.join(repeated)}; rename one")
+    return dict(document)
 
 
-def _shape_error(path: str) -> ConfigurationError:
-    return ConfigurationError(
-        f"kubeconfig {path} cannot be used: it is not a YAML object with lists of clusters, users and contexts,"
-        " each with a name"
-    )
-
-
-def _named(merger: KubeConfigMerger, kind: str) -> dict[str, ConfigNode]:
-    return {each["name"]: each for each in merger.config.value[kind]} if merger.config else {}
-
-
-def _part(config: _Kubeconfig, node: ConfigNode | None, part: str, form: type[Part]) -> Part:
+def _part(config: _Kubeconfig, part: str, name: str, form: type[Part]) -> Part:
     """Return this part of a named entry.
 
     Raises:
         ConfigurationError: there is no such entry, or a field has another type.
     """
-    name = {"context": config.name, "cluster": config.context.cluster, "user": config.context.user}[part]
-    if node is None:
+    entry = config.entries[part].get(name)
+    if entry is None:
         if part == "user" and not name:
             return form()
         raise config.problem(f"{part} {name!r} is not in the kubeconfig")
-    config.folders[part] = Path(node.path).absolute().parent
+    config.folders[part] = entry.path.absolute().parent
     try:
-        settings = _without_unset(node.value.get(part) or {})
-        found = msgspec.convert(settings, form)
-    except (msgspec.ValidationError, AttributeError) as error:
+        return msgspec.convert(_without_unset(entry.content.get(part) or {}), form)
+    except msgspec.ValidationError as error:
         text, _, at = str(error).partition(" - at `$")
         raise config.problem(f"{part} {name!r}{at.removesuffix('`')}: {text[:1].lower()}{text[1:]}") from None
-    config.exec = settings.get("exec", config.exec)
-    return found
 
 
 def _without_unset(value: Any) -> Any:
@@ -321,14 +305,16 @@ def _endpoint(config: _Kubeconfig, impersonation: Sequence[str], environ: Mappin
     proxy, no_proxy = _proxy(config, server, environ)
     user, cluster = config.user, config.cluster
     secrets = (user.token, user.token_file, user.username, user.password, user.exec, user.auth_provider)
-    if any(secrets) and not _is_private(server, proxy):
+    parts = urlsplit(server)
+    is_private = parts.scheme == "https" or (_is_loopback(parts.hostname) and not proxy)
+    if any(secrets) and not is_private:
         raise config.problem(
             f"{config.of_cluster}: server {server}: a token or password is not sent over http;"
             " use https, or remove it from the user"
         )
     authority = config.pem("cluster", "certificate-authority")
-    url, connect_to = _with_tls_server_name(config, server)
-    authorization, certificate = _credentials(config, server, proxy, authority)
+    url, host, connect_to = _with_tls_server_name(config, server)
+    authorization, certificate = _credentials(config, _cluster_info(cluster, server, proxy, authority))
     authorization()  # fails before the run starts if there is no credential
     return Endpoint(
         url,
@@ -337,7 +323,7 @@ def _endpoint(config: _Kubeconfig, impersonation: Sequence[str], environ: Mappin
         verify=not cluster.insecure_skip_tls_verify,
         certificate=certificate,
         connect_to=connect_to,
-        host=urlsplit(server).netloc if connect_to else "",
+        host=host,
         proxy=proxy,
         no_proxy=no_proxy,
         impersonation=impersonation,
@@ -353,84 +339,80 @@ def _server(config: _Kubeconfig) -> str:
     if "@" in server:
         raise config.problem(f"{where} contains a user name or password; move it to the user")
     parts = _split_url(server)
-    if parts is None or parts[0] not in ("http", "https"):
+    if parts is None or parts.scheme not in ("http", "https"):
         raise config.problem(f"{where} {server!r} is not an https URL; write https://HOST:PORT")
-    return urlunsplit(urlsplit(server)._replace(query="", fragment="")).rstrip("/")
+    return urlunsplit(parts._replace(query="", fragment="")).rstrip("/")
 
 
-def _split_url(url: str) -> tuple[str, str] | None:
-    """Return scheme and host of a URL, or None if it has no host or is not valid."""
+def _split_url(url: str) -> SplitResult | None:
+    """Return the parts of a URL, or None if it has no host or is not valid."""
     try:
         parts = urlsplit(url)
         is_valid = parts.hostname and parts.port != 0 and not re.search(r"\s", url) and url.isprintable()
     except ValueError:
         return None
-    return (parts.scheme, parts.hostname or "") if is_valid else None
+    return parts if is_valid else None
 
 
 def _proxy(config: _Kubeconfig, server: str, environ: Mapping[str, str]) -> tuple[str | None, str | None]:
     """Return the URL of the proxy and its NO_PROXY list. A proxy-url of the kubeconfig applies to all hosts."""
-    scheme, host = _split_url(server) or ("", "")
-    name = f"{scheme}_proxy"
     url, where, no_proxy = config.cluster.proxy_url, f"{config.of_cluster}: proxy-url", None
     if not url:
+        name = f"{urlsplit(server).scheme}_proxy"
         url, where = environ.get(name.upper()) or environ.get(name) or "", f"${name.upper()}"
         no_proxy = environ.get("NO_PROXY") or environ.get("no_proxy")
-        if not url or _is_loopback(host):
+        if not url or _is_loopback(urlsplit(server).hostname):
             return None, None
         url = url if "://" in url else f"http://{url}"
     parts = _split_url(url)
-    if parts is None or parts[0] not in _PROXIES:  # not shown: any part of it may be a password
+    if parts is None or parts.scheme not in _PROXIES:  # not shown: any part of it may be a password
         raise config.problem(f"{where} is not the URL of a proxy; its scheme must be {', '.join(_PROXIES)}")
     # As in Go, the proxy resolves the server's name.
-    return (url.replace("socks5://", "socks5h://", 1) if parts[0] == "socks5" else url), no_proxy
+    return re.sub("^socks5:", "socks5h:", url), no_proxy
 
 
-def _is_private(server: str, proxy: str | None) -> bool:
-    """Whether requests are encrypted up to the server, or do not leave the machine."""
-    scheme, host = _split_url(server) or ("", "")
-    return scheme == "https" or (_is_loopback(host) and not proxy)
-
-
-def _is_loopback(host: str) -> bool:
+def _is_loopback(host: str | None) -> bool:
     try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+        return host == "localhost" or ipaddress.ip_address(host or "").is_loopback
     except ValueError:
         return False
 
 
-def _with_tls_server_name(config: _Kubeconfig, server: str) -> tuple[str, str | None]:
-    """Return the URL with the tls-server-name as its host, and libcurl's CURLOPT_CONNECT_TO with the real host."""
+def _with_tls_server_name(config: _Kubeconfig, server: str) -> tuple[str, str, str | None]:
+    """Return the URL with the tls-server-name as its host, the header Host, and libcurl's CURLOPT_CONNECT_TO."""
     name, parts = config.cluster.tls_server_name, urlsplit(server)
     if not name or parts.scheme != "https":
-        return server, None
+        return server, "", None
     if not re.fullmatch(r"[A-Za-z0-9._-]+", name):
         raise config.problem(f"{config.of_cluster}: tls-server-name {name!r} is not a host name")
     port = parts.port or 443
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
-    return urlunsplit(parts._replace(netloc=f"{name}:{port}")), f"{name}:{port}:{host}:{port}"
+    return urlunsplit(parts._replace(netloc=f"{name}:{port}")), parts.netloc, f"{name}:{port}:{host}:{port}"
 
 
-def _credentials(config: _Kubeconfig, server: str, proxy: str | None, authority: bytes) -> Credentials:
+def _credentials(config: _Kubeconfig, cluster: Mapping[str, Any]) -> Credentials:
     """Return the user's credentials. As in client-go, a credential plugin is used only if there are no others."""
-    user = config.user
     own = Certificate(config.pem("user", "client-certificate"), config.pem("user", "client-key"))
-    certificate = own if own.certificate else None
+    authorization = _authorization(config)
+    if config.user.exec and not authorization and not own.certificate:
+        return _plugin_credentials(config, config.user.exec, cluster)
+    return authorization or (lambda: ""), lambda: own if own.certificate else None
+
+
+def _authorization(config: _Kubeconfig) -> Callable[[], str] | None:
+    user = config.user
     if user.token_file:
         file = config.folders["user"] / user.token_file
-        return cached(
-            lambda: bearer(_read_token(config, file), f"{config.of_user}: tokenFile {file}")
-        ), lambda: certificate
+        return cached(lambda: bearer(_read_token(config, file), f"{config.of_user}: tokenFile {file}"))
     if user.token:
-        return lambda: bearer(user.token, f"{config.of_user}: token"), lambda: certificate
+        return lambda: bearer(user.token, f"{config.of_user}: token")
     if user.username or user.password:
         basic = base64.b64encode(f"{user.username}:{user.password}".encode(errors="replace")).decode()
-        return lambda: f"Basic {basic}", lambda: certificate
+        return lambda: f"Basic {basic}"
     if user.auth_provider:
-        return cached(lambda: _oidc_token(config)), lambda: certificate
-    if user.exec and not certificate:
-        return _plugin_credentials(config, user.exec, _cluster_info(config.cluster, server, proxy, authority))
-    return lambda: "", lambda: certificate
+        settings = user.auth_provider.config
+        return cached(lambda: _oidc_token(config, settings))
+    return None
 
 
 def _read_token(config: _Kubeconfig, file: Path) -> str:
@@ -446,13 +428,11 @@ def _read_token(config: _Kubeconfig, file: Path) -> str:
     raise config.problem(f"{config.of_user}: tokenFile {file} {problem}")
 
 
-def _oidc_token(config: _Kubeconfig) -> str:
+def _oidc_token(config: _Kubeconfig, settings: dict[str, str]) -> str:
     """Return the ID token of an OIDC provider; an expired one is refreshed and, as by kubectl, saved.
 
     https://kubernetes.io/docs/reference/access-authn-authz/authentication/#using-kubectl
     """
-    assert config.user.auth_provider
-    settings = config.user.auth_provider.config
     # Without an authority, the package would not verify the provider that gets the refresh token.
     is_verified = settings.get(_AUTHORITY) or settings.get(f"{_AUTHORITY}-data")
     authority = {} if is_verified else {_AUTHORITY: certifi.where()}
@@ -465,16 +445,16 @@ def _oidc_token(config: _Kubeconfig) -> str:
     }
 
     def save() -> None:
-        in_file = _named(config.merger, "users")[config.context.user].value["user"]["auth-provider"]["config"]
-        for tokens in (settings, in_file):
+        entry = config.entries["user"][config.context.user]
+        for tokens in (settings, entry.content["user"]["auth-provider"]["config"]):
             tokens.update({key: current[key] for key in ("id-token", "refresh-token")})
         try:
-            config.merger.save_changes()
+            entry.path.write_text(yaml.safe_dump(entry.document, default_flow_style=False))
         except OSError as error:
             _log.warning("the renewed tokens of %s cannot be saved in the kubeconfig: %s", config.of_user, error)
 
     loader = KubeConfigLoader(document, config_persister=save)
-    loaded = _Loaded()
+    loaded = SimpleNamespace(api_key={})
     done: Future[None] = Future()
 
     def load() -> None:
@@ -491,35 +471,24 @@ def _oidc_token(config: _Kubeconfig) -> str:
         raise config.problem(f"{config.of_user}: no token of the OIDC provider: {why}") from None
     if "BearerToken" not in loaded.api_key:
         raise config.problem(f"{config.of_user}: the id-token of auth-provider is not a JSON Web Token; log in again")
-    return loaded.api_key["BearerToken"]
-
-
-@dataclass
-class _Loaded:
-    """What KubeConfigLoader sets."""
-
-    api_key: dict[str, str] = field(default_factory=dict)
-    refresh_api_key_hook: Any = None
+    return str(loaded.api_key["BearerToken"])
 
 
 def _plugin_credentials(config: _Kubeconfig, plugin: _Plugin, cluster: Mapping[str, Any]) -> Credentials:
     latest: _Credential | None = None
     moment = 0.0
 
-    def credential() -> _Credential:
+    def authorization() -> str:
         nonlocal latest, moment
         if latest is None or (_is_expired(latest) and time.monotonic() - moment >= _FRESH_SECONDS):
             latest = _run_plugin(config, plugin, cluster, latest)
             moment = time.monotonic()
-        return latest
-
-    def authorization() -> str:
-        token = credential().token
+        token = latest.token
         return bearer(token, f"{config.of_user}: the token of the credential plugin") if token else ""
 
     def certificate() -> Certificate | None:
-        found = latest or credential()  # from the same run of the plugin as the token
-        own, key = found.client_certificate_data, found.client_key_data
+        assert latest, "authorization() is called before"  # so both are of the same run of the plugin
+        own, key = latest.client_certificate_data, latest.client_key_data
         return Certificate(own.encode(), key.encode()) if own and key else None
 
     return authorization, certificate
@@ -546,13 +515,11 @@ def _run_plugin(
 
     # The package looks at stdout, but a plugin reads from stdin, which may be a file of -f.
     terminal = sys.stdin if sys.stdin and sys.stdin.isatty() and plugin.interactive_mode != "Never" else io.StringIO()
-    raw = dict(config.exec)
+    settings = msgspec.to_builtins(plugin)
     if os.sep in plugin.command:  # relative to the file; else $PATH has it
-        raw["command"] = str(config.folders["user"] / plugin.command)
+        settings["command"] = str(config.folders["user"] / plugin.command)
     try:
-        provider = ExecProvider(
-            ConfigNode("exec", raw), "", ConfigNode("cluster", dict(cluster)) if plugin.provide_cluster_info else None
-        )
+        provider = ExecProvider(ConfigNode("exec", settings), "", ConfigNode("cluster", dict(cluster)))
         if terminal is not sys.stdin:
             provider.args = ["/bin/sh", "-c", 'exec "$0" "$@" < /dev/null', *provider.args]
         with redirect_stdout(terminal):
