@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple, ParamSpec, TypeAlias, TypeVar
 from urllib.parse import urlencode
 
@@ -28,8 +28,17 @@ OBJECT_BYTES = 12 << 20
 _METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _METADATA_LIST_KIND = ("meta.k8s.io/v1", "PartialObjectMetadataList")
 _METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-_APPLY = "application/apply-patch+yaml"
+_AUTHORIZATION = "authorization.k8s.io/v1"
 _MERGE = "application/merge-patch+json"
+_METHODS = {
+    Action.CREATE: ("POST", "application/json"),
+    Action.REPLACE: ("PUT", "application/json"),
+    Action.APPLY: ("PATCH", "application/apply-patch+yaml"),
+    Action.APPLY_NEW: ("PATCH", "application/apply-patch+yaml"),
+    Action.ANNOTATE: ("PATCH", _MERGE),
+    Action.ROLL: ("PATCH", _MERGE),
+    Action.DELETE: ("DELETE", "application/json"),
+}
 _LIST_ATTEMPTS = 3
 _OBJECT = b'"resourceVersion":'  # once in each object of a list
 
@@ -70,11 +79,6 @@ class List(NamedTuple):
     large: bool = False
     compressed: bool = True
 
-    @property
-    def kind(self) -> tuple[str, str]:
-        """The API version and kind of the answer."""
-        return _METADATA_LIST_KIND if self.metadata_only else (self.resource.api_version, f"{self.resource.kind}List")
-
 
 class _Item(Struct):
     metadata: answers.ObjectName
@@ -85,7 +89,7 @@ class _PageMetadata(
 ):
     version: Annotated[str, Meta(min_length=1)]  # set in every list of the API server
     token: str = ""
-    remaining: Raw = Raw()
+    remaining: Any = None
 
 
 class _Page(answers.TypeMeta):
@@ -157,7 +161,8 @@ class Cluster:
         requested = List(resource, item, reduce, namespace, selector, fields, metadata_only, compressed=compressed)
         pages = _Pages(requested, PAGE_BYTES)
         while not pages.is_last:
-            yield from pages.reduced(pages.receive(self.transport.send(pages.next_request())))
+            pages.receive(self.transport.send(pages.next_request()))
+            yield from pages.reduced()
 
     def lists(self, requested: Iterable[List]) -> Iterator[tuple[Any, list[Any] | ApiError]]:
         """Send many lists at once; yield the tag of each with all its objects, when its last page arrived.
@@ -170,31 +175,35 @@ class Cluster:
             StoppedError: the run was stopped before all lists had an answer.
         """
         waiting = deque(requested)
-        continued: deque[_PartialList] = deque()
-        unanswered: set[_PartialList] = set()
+        continued: deque[_Pages] = deque()
+        unanswered: set[_Pages] = set()
 
         def requests() -> Iterator[Request]:
             while continued or waiting:
                 # Next pages first: so few lists are incomplete at the same time, and a long one does not start last.
-                each = continued.popleft() if continued else _PartialList(waiting.popleft())
+                each = continued.popleft() if continued else _first_page(waiting.popleft())
                 unanswered.add(each)
-                yield replace(each.pages.next_request(), tag=each)
-                each.reduce()  # the last page, while the next one is in flight
+                yield each.next_request()
+                each.found += each.reduced()  # the last page, while the next one is in flight
 
         while continued or waiting:
             is_stopped = True
             for answer in self.transport.stream(requests()):
                 is_stopped = False
-                each: _PartialList = answer.request.tag
+                each: _Pages = answer.request.tag
                 unanswered.remove(each)
+                each.found += each.reduced()
                 try:
                     each.receive(answer)
                 except ApiError as error:
-                    yield each.requested.tag, error
+                    if error.status == 410 and each.attempt < _LIST_ATTEMPTS:
+                        continued.appendleft(_first_page(each.requested, each.attempt + 1))
+                    else:
+                        yield each.requested.tag, error
                     continue
                 del answer  # before the caller works with the list
-                if each.pages.is_last:
-                    each.reduce()
+                if each.is_last:
+                    each.found += each.reduced()
                     yield each.requested.tag, each.found
                 else:
                     continued.appendleft(each)
@@ -210,14 +219,8 @@ class Cluster:
         """
         answer = self.transport.send(Request("GET", f"{resource.path()}?limit=1", accept=_METADATA_LIST))
         page = answers.decode_answer(answer, _Page, _METADATA_LIST_KIND)
-        listed = len(page.items or [])
-        if not page.metadata.token:
-            return listed
-        try:
-            remaining = decode(page.metadata.remaining, int)
-        except InvalidObjectError:
-            return None
-        return listed + remaining if remaining >= 0 else None
+        remaining = page.metadata.remaining if page.metadata.token else 0
+        return len(page.items or []) + remaining if type(remaining) is int and remaining >= 0 else None
 
     def read(self, requested: Iterable[tuple[Resource, str, str, bool]]) -> Iterator[Answer]:
         """GET many objects, given as (resource, namespace, name, in full); yield raw answers, tagged with that tuple.
@@ -288,10 +291,12 @@ class Cluster:
         """
         if not requested:
             return set()
-        status = _rules(self.transport.send(_RULES_REVIEW))
-        rules = status.resource_rules or ()
+        # A review is of one namespace, and includes the rights that are valid only there. None has this name.
+        request = _review("SelfSubjectRulesReview", {"namespace": "-"}, None, OBJECT_BYTES)
+        review = _decode_review(self.transport.send(request), _RulesReview, "SelfSubjectRulesReview")
+        rules = (review and review.status.resource_rules) or ()
         found = {resource for resource in requested if any(rule.lists(resource) for rule in rules)}
-        if status.incomplete:
+        if review is None or review.status.incomplete:
             allowed = self.can_i(("list", resource, "") for resource in requested if resource not in found)
             found |= {resource for (_, resource, _), is_allowed in allowed.items() if is_allowed}
         return found
@@ -308,91 +313,68 @@ class Cluster:
             StoppedError: the run was stopped before all reviews had an answer.
         """
         reviews = dict.fromkeys(requested)
-        answered = list(self.transport.stream(map(_review, reviews)))
-        found = {answer.request.tag: _is_allowed(answer) for answer in answered}
+        found = {}
+        for answer in self.transport.stream(map(_access_review, reviews)):
+            review = _decode_review(answer, _AccessReview, "SelfSubjectAccessReview")
+            found[answer.request.tag] = review is not None and review.status.allowed
         if len(found) < len(reviews):
             raise StoppedError
         return found
 
 
-def _review(review: Review) -> Request:
+def _review(kind: str, spec: Mapping[str, Any], tag: Any, max_bytes: int) -> Request:
+    body = {"apiVersion": _AUTHORIZATION, "kind": kind, "spec": spec}
+    path = f"/apis/{_AUTHORIZATION}/{kind.lower()}s"
+    return Request("POST", path, msgspec.json.encode(body), tag=tag, max_bytes=max_bytes)
+
+
+def _access_review(review: Review) -> Request:
     verb, resource, name = review
     group, _, version = resource.api_version.rpartition("/")
     attributes = {"verb": verb, "group": group, "version": version, "resource": resource.plural}
-    attributes |= {"name": name} if name else {}
-    body = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": attributes},
-    }
-    path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-    return Request("POST", path, msgspec.json.encode(body), tag=review)
+    spec = {"resourceAttributes": {**attributes, **({"name": name} if name else {})}}
+    return _review("SelfSubjectAccessReview", spec, review, ANSWER_BYTES)
 
 
-# A review is of one namespace, and includes the rights that are valid only there. None has this name.
-_NO_NAMESPACE = "-"
-_RULES_REVIEW = Request(
-    "POST",
-    "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews",
-    msgspec.json.encode(
-        {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SelfSubjectRulesReview",
-            "spec": {"namespace": _NO_NAMESPACE},
-        }
-    ),
-    max_bytes=OBJECT_BYTES,
-)
-
-
-def _rules(answer: Answer) -> _RulesReviewStatus:
-    if _is_review_denied(answer):
-        return _RulesReviewStatus(incomplete=True)
-    kind = ("authorization.k8s.io/v1", "SelfSubjectRulesReview")
-    return answers.decode_answer(answer, _RulesReview, kind).status
-
-
-def _is_review_denied(answer: Answer) -> bool:
-    """Whether the credentials may not send a review: some clusters do not allow it to every user."""
+def _decode_review(answer: Answer, form: type[answers.Form], kind: str) -> answers.Form | None:
+    """Return the review; None if the credentials may not send one: some clusters do not allow it to every user."""
     error = answers.error_of(answer)
-    return bool(error and error.is_permission and error.status != 401)
-
-
-def _is_allowed(answer: Answer) -> bool:
-    if _is_review_denied(answer):
-        return False
-    kind = ("authorization.k8s.io/v1", "SelfSubjectAccessReview")
-    return answers.decode_answer(answer, _AccessReview, kind).status.allowed
+    if error and error.is_permission and error.status != 401:
+        return None
+    return answers.decode_answer(answer, form, (_AUTHORIZATION, kind))
 
 
 class _Pages:
-    """The pages of one list: the request of the next one, with a smaller `limit` after a page that was too large.
+    """The pages of one list, and its objects that were kept. At most one of its pages is in flight.
 
-    `most` are the bytes of a page that is read; more are read only if a page has more.
+    `most` are the bytes of a page that is read; more are read only if a page has more. After a page that was too large,
+    the next request has a smaller `limit`.
     """
 
-    def __init__(self, requested: List, most: int) -> None:
-        self.requested, self.most, self.limit, self.token = requested, most, PAGE_SIZE, ""
-        self.is_last = False
+    def __init__(self, requested: List, most: int, attempt: int = 1) -> None:
+        self.requested, self.most, self.attempt = requested, most, attempt
+        self.limit, self.token, self.is_last = PAGE_SIZE, "", False
+        self.found: list[Any] = []
+        self.page: Sequence[Raw] = ()  # not reduced yet
 
     def next_request(self) -> Request:
         resource, _, _, namespace, selector, fields, metadata_only, *_ = self.requested
         query = {"limit": str(self.limit), "labelSelector": selector, "fieldSelector": fields, "continue": self.token}
-        path = f"{resource.path(namespace)}?{urlencode({k: v for k, v in query.items() if v})}"
         return Request(
             "GET",
-            path,
+            f"{resource.path(namespace)}?{urlencode({k: v for k, v in query.items() if v})}",
             accept=_METADATA_LIST if metadata_only else "application/json",
             max_bytes=self.most if self.limit > 1 else OBJECT_BYTES,
             # The length of compressed text can reveal parts of it to an eavesdropper: https://breachattack.com .
             compressed=self.requested.compressed and (metadata_only or resource != SECRETS),
+            tag=self,
         )
 
-    def receive(self, answer: Answer) -> Sequence[Raw]:
-        """Return the objects of a page; none if the same page must be requested again.
+    def receive(self, answer: Answer) -> None:
+        """Keep the page of an answer until it is reduced; no page if the same one must be requested again.
 
         Raises:
-            ApiError: see `_decode_page`.
+            ApiError: the answer is an error, of another kind, or has objects of another namespace than the list.
         """
         if answer.is_too_long and self.limit > 1:
             if self.most < PAGE_BYTES:
@@ -400,75 +382,52 @@ class _Pages:
             else:
                 # Half of the objects that fit, if all have about the same size.
                 self.limit = max(1, min(self.limit, answer.start.count(_OBJECT)) // 2)
-            return ()
-        page = _decode_page(answer, self.requested.kind, self.requested.namespace)
+            return
+        resource, namespace = self.requested.resource, self.requested.namespace
+        kind = (resource.api_version, f"{resource.kind}List")
+        page = answers.decode_answer(answer, _Page, _METADATA_LIST_KIND if self.requested.metadata_only else kind)
+        if namespace and (other := _other_namespace(page, namespace)):
+            raise ApiError(0, f"{answers.mismatch(answer, f'of namespace {namespace}')}: it has objects of {other!r}")
         if len(answer.body) < PAGE_BYTES // 4:
             self.limit = min(PAGE_SIZE, self.limit * 2)  # only one of the objects may have been large
         if page.metadata.token and page.metadata.token == self.token:  # a proxy may repeat a page for ever
             raise ApiError(0, answers.mismatch(answer, "the next page: it has the same continue token"))
         self.token = page.metadata.token
         self.is_last = not self.token
-        return page.items or ()
+        self.page = page.items or ()
 
-    def reduced(self, page: Sequence[Raw]) -> Iterator[Any]:
-        """Yield the objects of a page, each decoded and reduced, or an InvalidObject."""
+    def reduced(self) -> Iterator[Any]:
+        """Return the objects of the page that was received last, each decoded and reduced, or an InvalidObject."""
+        page, self.page = self.page, ()
         resource, item, reduce, *_ = self.requested
         return (_decode_item(resource, each, number, item, reduce) for number, each in enumerate(page))
 
 
-class _PartialList:
-    """What arrived of one list of several. At most one of its pages is in flight."""
+def _first_page(requested: List, attempt: int = 1) -> _Pages:
+    """Return a list of several that are requested at once.
 
-    def __init__(self, requested: List) -> None:
-        self.requested = requested
-        self.attempts = 0
-        self._begin()
-
-    def _begin(self) -> None:
-        self.attempts += 1
-        self.found: list[Any] = []
-        self.page: Sequence[Raw] = ()  # not reduced yet
-        # A page takes the room of its largest answer, also if it is small. The objects of one namespace are usually
-        # few: so 16 such lists are in flight, and not 2. If a page has more, it is requested again.
-        is_small = self.requested.namespace and not self.requested.large
-        self.pages = _Pages(self.requested, min(ANSWER_BYTES, PAGE_BYTES) if is_small else PAGE_BYTES)
-
-    def receive(self, answer: Answer) -> None:
-        """Keep the page of an answer until `reduce()`; the one before it, at the latest now, is reduced.
-
-        Raises:
-            ApiError: see `_decode_page`. A list that expired starts again, unless it did so too often.
-        """
-        self.reduce()
-        try:
-            self.page = self.pages.receive(answer)
-        except ApiError as error:
-            if error.status != 410 or self.attempts == _LIST_ATTEMPTS:
-                raise
-            self._begin()
-
-    def reduce(self) -> None:
-        """Add the objects of the page that was received last."""
-        page, self.page = self.page, ()
-        self.found += self.pages.reduced(page)
+    A page takes the room of its largest answer, also if it is small. The objects of one namespace are usually few: so
+    16 such lists are in flight, and not 2. If a page has more, it is requested again.
+    """
+    is_small = requested.namespace and not requested.large
+    return _Pages(requested, min(ANSWER_BYTES, PAGE_BYTES) if is_small else PAGE_BYTES, attempt)
 
 
 def _write_request(write: Write, query: str) -> Request:
     action, resource, namespace, name, body, _ = write
-    path = f"{resource.path(namespace, name)}?{query}"
-    request = Request("PUT", path, body, tag=write, max_bytes=OBJECT_BYTES)
-    if action is Action.CREATE:
-        # Not repeatable: after a create whose answer was lost, the run reads the object.
-        return replace(request, method="POST", path=f"{resource.path(namespace)}?{query}", repeatable=False)
-    if action is Action.DELETE:
-        return replace(request, method="DELETE")
-    if action in (Action.APPLY, Action.APPLY_NEW):
-        # Take back the fields of this manager: https://kubernetes.io/docs/reference/using-api/server-side-apply/#using-server-side-apply-in-a-controller
-        force = "&force=true" if action is Action.APPLY else ""
-        return replace(request, method="PATCH", path=f"{path}{force}", content_type=_APPLY)
-    if action in (Action.ANNOTATE, Action.ROLL):
-        return replace(request, method="PATCH", content_type=_MERGE)
-    return request
+    method, content_type = _METHODS[action]
+    is_create = action is Action.CREATE
+    # Take back the fields of this manager: https://kubernetes.io/docs/reference/using-api/server-side-apply/#using-server-side-apply-in-a-controller
+    force = "&force=true" if action is Action.APPLY else ""
+    return Request(
+        method,
+        f"{resource.path(namespace, '' if is_create else name)}?{query}{force}",
+        body,
+        content_type=content_type,
+        repeatable=not is_create,  # after a create whose answer was lost, the run reads the object
+        tag=write,
+        max_bytes=OBJECT_BYTES,
+    )
 
 
 def retry_if_expired(read: Callable[[], Reduced]) -> Reduced:
@@ -499,18 +458,6 @@ def _read_request(requested: tuple[Resource, str, str, bool], max_bytes: int = A
     resource, namespace, name, full = requested
     accept = "application/json" if full else _METADATA
     return Request("GET", resource.path(namespace, name), accept=accept, tag=requested, max_bytes=max_bytes)
-
-
-def _decode_page(answer: Answer, kind: tuple[str, str], namespace: str) -> _Page:
-    """Return a page of a list.
-
-    Raises:
-        ApiError: the answer is an error, of another kind, or has objects that are not in `namespace` (if it is set).
-    """
-    page = answers.decode_answer(answer, _Page, kind)
-    if namespace and (other := _other_namespace(page, namespace)):
-        raise ApiError(0, f"{answers.mismatch(answer, f'of namespace {namespace}')}: it has objects of {other!r}")
-    return page
 
 
 def _other_namespace(page: _Page, namespace: str) -> str | None:
