@@ -7,14 +7,16 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from jobs.kit.api import transport as kit
 from jobs.kit.api.curl import Transfers
 from jobs.kit.api.endpoint import Endpoint
 from jobs.kit.api.messages import Answer, Request
-from jobs.kit.api.transport import BYTES_IN_FLIGHT, IN_FLIGHT, Transport, _Pace
+from jobs.kit.api.transport import BYTES_IN_FLIGHT, IN_FLIGHT, Transport
 from jobs.kit.values.errors import StoppedError, UnreachableError
 from kubesandbox import Fault, Sandbox
 
@@ -272,10 +274,15 @@ def test_a_rate_limit_is_reached_while_answers_are_slow(
     assert len(list(answers)) == IN_FLIGHT - 1
 
 
-def test_the_first_request_is_due_at_once_also_on_a_machine_that_has_just_started() -> None:
-    pace = _Pace(1000.0)
+def test_the_first_request_is_due_at_once_also_on_a_machine_that_has_just_started(
+    connected: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = time.monotonic()
+    monkeypatch.setattr(kit, "time", SimpleNamespace(monotonic=lambda: time.monotonic() - begun))
 
-    assert [pace.next(5.0), pace.next(5.0), pace.next(3000.0)] == [5.0, 1005.0, 3000.0]
+    answers = connected(stopping=lambda: time.monotonic() - begun > 5).stream([GET], per_second=0.001)
+
+    assert [answer.status for answer in answers] == [200]
 
 
 def test_requests_with_a_rate_limit_are_consumed_when_they_are_due(sandbox: Sandbox, connected: Connect) -> None:

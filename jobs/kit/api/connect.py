@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from jobs.kit.api.endpoint import Endpoint, Impersonation, bearer, cached, read_limited
+from jobs.kit.api.endpoint import Endpoint, bearer, cached, impersonation, read_limited
 from jobs.kit.values.errors import ConfigurationError
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -59,11 +59,11 @@ def connect(
         endpoint, namespace, name, user = choose(paths, context, as_user, as_groups, environ)
         return Connection(endpoint, namespace, name, as_user=user)
     if environ.get("KUBERNETES_SERVICE_HOST"):
-        return _from_pod(environ, service_account, Impersonation(as_user or "", as_groups))
+        return _from_pod(environ, service_account, as_user or "", impersonation(as_user or "", as_groups, "", {}))
     raise ConfigurationError("no cluster: not in a pod, and no kubeconfig found; use --kubeconfig or set KUBECONFIG")
 
 
-def _from_pod(environ: Mapping[str, str], service_account: Path, acting: Impersonation) -> Connection:
+def _from_pod(environ: Mapping[str, str], service_account: Path, as_user: str, headers: Sequence[str]) -> Connection:
     """Return the connection to the cluster of this pod with the credentials of its ServiceAccount.
 
     https://kubernetes.io/docs/tasks/run-application/access-api-from-pod/#directly-accessing-the-rest-api
@@ -74,9 +74,9 @@ def _from_pod(environ: Mapping[str, str], service_account: Path, acting: Imperso
     server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
     # Read again during the run: the kubelet replaces the token before it expires.
     authorization = cached(lambda: bearer(_read(token), f"the pod's service account: {token}"))
-    endpoint = Endpoint(server, authorization, ca_file=str(ca), impersonation=acting.headers())
+    endpoint = Endpoint(server, authorization, ca_file=str(ca), impersonation=headers)
     name = environ.get("POD_NAME", "")
-    return Connection(endpoint, namespace, in_pod=True, as_user=acting.user, pod_namespace=namespace, pod_name=name)
+    return Connection(endpoint, namespace, in_pod=True, as_user=as_user, pod_namespace=namespace, pod_name=name)
 
 
 def _read(path: Path) -> str:

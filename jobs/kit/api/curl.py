@@ -43,6 +43,7 @@ class Transfers:
     def __init__(self, endpoint: Endpoint, seconds: float, most_connections: int) -> None:
         self._endpoint = endpoint
         self._seconds = seconds
+        self._options = _options(endpoint, seconds)
         self._multi = pycurl.CurlMulti()
         self._multi.setopt(pycurl.M_MAX_HOST_CONNECTIONS, most_connections)
         self._running: set[Any] = set()
@@ -65,23 +66,19 @@ class Transfers:
         """
         certificate = self._endpoint.certificate()
         handle = self._idle.pop() if self._idle else pycurl.Curl()
+        for option, value in self._options.items():
+            handle.setopt(option, value)
         host = [f"Host: {self._endpoint.host}"] if self._endpoint.host else []
         handle.setopt(pycurl.HTTPHEADER, [header.encode() for header in (*headers, *host)])
+        handle.setopt(pycurl.URL, self._endpoint.server + request.path)
         handle.setopt(pycurl.WRITEFUNCTION, receive)
         if on_header:
             handle.setopt(pycurl.HEADERFUNCTION, on_header)
         if request.body is not None:
             handle.setopt(pycurl.POSTFIELDS, request.body)
         handle.setopt(pycurl.CUSTOMREQUEST, request.method)
-        handle.setopt(pycurl.NOSIGNAL, 1)
-        handle.setopt(pycurl.CONNECTTIMEOUT_MS, CONNECT_SECONDS * 1000)
-        handle.setopt(pycurl.TIMEOUT_MS, int(self._seconds * 1000))
-        handle.setopt(pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_2TLS)
-        handle.setopt(pycurl.PIPEWAIT, 1)
         if request.compressed and self._endpoint.compression:
             handle.setopt(pycurl.ACCEPT_ENCODING, "gzip")
-        _set_server(handle, self._endpoint, request.path)
-        _set_authorities(handle, self._endpoint)
         if certificate:
             handle.setopt(pycurl.SSLCERT_BLOB, certificate.certificate)
             handle.setopt(pycurl.SSLKEY_BLOB, certificate.key)
@@ -147,29 +144,30 @@ def _received(handle: Any) -> int:
     return int(handle.getinfo(pycurl.SIZE_DOWNLOAD_T))
 
 
-def _set_server(handle: Any, endpoint: Endpoint, path: str) -> None:
-    handle.setopt(pycurl.URL, endpoint.server + path)
-    handle.setopt(pycurl.PATH_AS_IS, 1)  # a name with dots must not lead to another path
-    handle.setopt(pycurl.PROTOCOLS, _PROTOCOLS)
-    handle.setopt(pycurl.REDIR_PROTOCOLS, _PROTOCOLS)  # though no redirect is followed: a redirect is an answer
+def _options(endpoint: Endpoint, seconds: float) -> dict[int, Any]:
+    """Return the options of libcurl that all requests have."""
+    options: dict[int, Any] = {
+        pycurl.NOSIGNAL: 1,
+        pycurl.CONNECTTIMEOUT_MS: CONNECT_SECONDS * 1000,
+        pycurl.TIMEOUT_MS: int(seconds * 1000),
+        pycurl.HTTP_VERSION: pycurl.CURL_HTTP_VERSION_2TLS,
+        pycurl.PIPEWAIT: 1,
+        pycurl.PATH_AS_IS: 1,  # a name with dots must not lead to another path
+        pycurl.PROTOCOLS: _PROTOCOLS,
+        pycurl.REDIR_PROTOCOLS: _PROTOCOLS,  # though no redirect is followed: a redirect is an answer
+        # Set even if empty: else libcurl reads the environment, by its own rules.
+        pycurl.PROXY: endpoint.proxy or "",
+        pycurl.NOPROXY: endpoint.no_proxy or "",
+        pycurl.SSL_VERIFYPEER: 1 if endpoint.verify else 0,
+        pycurl.SSL_VERIFYHOST: 2 if endpoint.verify else 0,
+    }
     if endpoint.connect_to:
-        handle.setopt(pycurl.CONNECT_TO, [endpoint.connect_to])
-    # Set even if empty: else libcurl reads the environment, by its own rules.
-    handle.setopt(pycurl.PROXY, endpoint.proxy or "")
-    handle.setopt(pycurl.NOPROXY, endpoint.no_proxy or "")
-
-
-def _set_authorities(handle: Any, endpoint: Endpoint) -> None:
+        options[pycurl.CONNECT_TO] = [endpoint.connect_to]
     # As in Go, the cluster's certificate authority also applies to an https proxy.
     if endpoint.ca_data:
-        handle.setopt(pycurl.CAINFO_BLOB, endpoint.ca_data)
-        handle.setopt(pycurl.PROXY_CAINFO_BLOB, endpoint.ca_data)
-    else:
-        handle.setopt(pycurl.CAINFO, endpoint.ca_file or _public_authorities())
-        handle.setopt(pycurl.PROXY_CAINFO, endpoint.ca_file or _public_authorities())
-    if not endpoint.verify:
-        handle.setopt(pycurl.SSL_VERIFYPEER, 0)
-        handle.setopt(pycurl.SSL_VERIFYHOST, 0)
+        return {**options, pycurl.CAINFO_BLOB: endpoint.ca_data, pycurl.PROXY_CAINFO_BLOB: endpoint.ca_data}
+    authorities = endpoint.ca_file or _public_authorities()
+    return {**options, pycurl.CAINFO: authorities, pycurl.PROXY_CAINFO: authorities}
 
 
 def _public_authorities() -> str:

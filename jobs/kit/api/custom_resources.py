@@ -22,11 +22,10 @@ from jobs.kit.values.resources import Resource
 _MOST_SPEC_BYTES = 256 << 10
 _MOST_STATUS_BYTES = 256 << 10
 
-Parsed = TypeVar("Parsed")
-
 # Of all files together: more would fill the terminal or the log.
 MAX_PROBLEMS = 1000
 
+Parsed = TypeVar("Parsed")
 Parse = Callable[[Head, bytes], Parsed | Invalid]
 
 
@@ -49,29 +48,7 @@ def from_cluster(
         ConfigurationError: the CRD is not installed, or does not serve the version.
         ApiError: the custom resources cannot be read.
     """
-    try:
-        objects, left_out = _list(cluster, resource, namespace, most)
-    except ApiError as error:
-        if error.status != 404:
-            raise
-        raise not_installed(resource, ", or name a file with -f") from error
-    parsed = [each if isinstance(each, Invalid) else parse(*each) for each in objects]
-    valid = tuple(each for each in parsed if not isinstance(each, Invalid))
-    return valid, tuple(each for each in parsed if isinstance(each, Invalid)), left_out
 
-
-def not_installed(resource: Resource, otherwise: str = "") -> ConfigurationError:
-    """Return the error of a cluster without the CRD, or without its version; `otherwise` is another remedy."""
-    group, _, version = resource.api_version.partition("/")
-    return ConfigurationError(
-        f"the CRD {resource.plural}.{group} is not installed, or does not serve {version}; install the CRDs with "
-        f"'chores install-crds' or 'kubectl apply -k cronjobs/crds'{otherwise}"
-    )
-
-
-def _list(
-    cluster: Cluster, resource: Resource, namespace: str, most: int
-) -> tuple[list[tuple[Head, bytes] | Invalid], Mapping[str, int]]:
     def read() -> tuple[list[tuple[Head, bytes] | InvalidObject], Counter[str]]:
         numbers: Counter[str] = Counter()
 
@@ -82,12 +59,30 @@ def _list(
         objects = cluster.objects(resource, _CustomResource, split, namespace=namespace)
         return [each for each in objects if each is not None], numbers
 
-    objects, numbers = retry_if_expired(read)
-    found = [each for each in objects if not isinstance(each, InvalidObject)]
+    try:
+        objects, numbers = retry_if_expired(read)
+    except ApiError as error:
+        if error.status != 404:
+            raise
+        raise not_installed(resource, ", or name a file with -f") from error
+    found = sorted((each for each in objects if not isinstance(each, InvalidObject)), key=lambda each: each[0].key)
     undecoded = [Invalid(Head(each.key), (each.error.message,)) for each in objects if isinstance(each, InvalidObject)]
-    left_out = {name: number - most for name, number in numbers.items() if number > most}
-    valid = sorted(found, key=lambda each: each[0].key)
-    return [*valid, *sorted(undecoded, key=lambda each: each.head.key)], left_out
+    parsed = [parse(*each) for each in found]
+    invalid = [each for each in parsed if isinstance(each, Invalid)]
+    return (
+        tuple(each for each in parsed if not isinstance(each, Invalid)),
+        (*invalid, *sorted(undecoded, key=lambda each: each.head.key)),
+        {name: number - most for name, number in numbers.items() if number > most},
+    )
+
+
+def not_installed(resource: Resource, otherwise: str = "") -> ConfigurationError:
+    """Return the error of a cluster without the CRD, or without its version; `otherwise` is another remedy."""
+    group, _, version = resource.api_version.partition("/")
+    return ConfigurationError(
+        f"the CRD {resource.plural}.{group} is not installed, or does not serve {version}; install the CRDs with "
+        f"'chores install-crds' or 'kubectl apply -k cronjobs/crds'{otherwise}"
+    )
 
 
 def _split(resource: Resource, read: _CustomResource) -> tuple[Head, bytes]:
@@ -122,19 +117,23 @@ def from_files(
     Raises:
         ConfigurationError: with all problems of all custom resources.
     """
-    # YAML is imported only here: a run that reads the cluster does not need it.
+    # YAML and jsonschema are imported only here: a run that reads the cluster does not need them.
+    from jobs.kit.files import schema
     from jobs.kit.files.documents import documents as read_documents
 
     found: dict[ObjectKey, Parsed] = {}
     documents, problems = read_documents(filenames)
-    for document in documents:
+    for where, content in documents:
         if len(problems) > MAX_PROBLEMS:
             break
-        content = document.content
         if not isinstance(content, dict) or content.get("kind") != resource.kind:
             continue
-        key = _object_key(content, resource, namespace)
-        wrong = list(_find_problems(content, resource, None if any_namespace else namespace))
+        given = content.get("metadata")
+        metadata: dict[str, Any] = given if isinstance(given, dict) else {}
+        name = str(metadata.get("name") or "(without a name)")
+        key = ObjectKey(resource.kind, name, str(metadata.get("namespace") or namespace))
+        wrong = schema.schema_problems(content, resource.plural)
+        wrong += _find_problems(content, metadata, resource, None if any_namespace else namespace)
         parsed = None if wrong else parse(Head(key), msgspec.json.encode(content["spec"]))
         if isinstance(parsed, Invalid):
             wrong = list(parsed.problems)
@@ -144,7 +143,8 @@ def from_files(
             wrong = ["is in the files more than once; remove the others"]
         else:
             found[key] = parsed
-        problems += [f"{document.where}: {_format_key(key)}: {problem}" for problem in _shorten(wrong)]
+        named = f"{where}: {schema.shortened(f'{key.kind} {key.name}')}"
+        problems += [f"{named}: {schema.shortened(each)}" for each in _limit(wrong, schema.MAX_PROBLEMS)]
     if not problems and not found:
         problems = [f"{', '.join(filenames)}: contains no {resource.kind}"]
     if problems:
@@ -152,39 +152,19 @@ def from_files(
     return tuple(parsed for _, parsed in sorted(found.items()))
 
 
-def _format_key(key: ObjectKey) -> str:
-    from jobs.kit.files.schema import shortened
-
-    return shortened(f"{key.kind} {key.name}")
-
-
-def _shorten(problems: Sequence[str]) -> list[str]:
-    from jobs.kit.files import schema
-
-    return [schema.shortened(problem) for problem in _limit(problems, schema.MAX_PROBLEMS)]
-
-
 def _limit(problems: Sequence[str], most: int) -> list[str]:
     more = ["there are more problems"] if len(problems) > most else []
     return [*problems[:most], *more]
 
 
-def _object_key(content: dict[str, Any], resource: Resource, namespace: str) -> ObjectKey:
-    given = content.get("metadata")
-    metadata: dict[str, Any] = given if isinstance(given, dict) else {}
-    name = str(metadata.get("name") or "(without a name)")
-    return ObjectKey(resource.kind, name, str(metadata.get("namespace") or namespace))
+def _find_problems(
+    content: dict[str, Any], metadata: dict[str, Any], resource: Resource, namespace: str | None
+) -> Iterator[str]:
+    """Yield what the API server would refuse beyond the schema, and a namespace other than `namespace`, if set."""
+    from jobs.kit.files.schema import is_namespaced
 
-
-def _find_problems(content: dict[str, Any], resource: Resource, namespace: str | None) -> Iterator[str]:
-    """Yield what the API server would refuse, and a namespace that is not `namespace`, unless that is None."""
-    from jobs.kit.files.schema import is_namespaced, schema_problems
-
-    yield from schema_problems(content, resource.plural)
     if content.get("apiVersion") != resource.api_version:
         yield f"apiVersion: must be {resource.api_version}, is {content.get('apiVersion')!r}"
-    given = content.get("metadata")
-    metadata: dict[str, Any] = given if isinstance(given, dict) else {}
     if not metadata.get("name"):
         yield "metadata.name: is required"
     # A name that is not valid could lead to another path of the API.

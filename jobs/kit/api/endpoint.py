@@ -6,7 +6,7 @@ import errno
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
@@ -51,32 +51,23 @@ class Endpoint:
     compression: bool = True
 
 
-@dataclass(frozen=True)
-class Impersonation:
-    """The user that requests impersonate; the API server checks that the credentials have the right to do so."""
+def impersonation(user: str, groups: Sequence[str], uid: str, extra: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the lines of the headers that impersonate a user, as client-go sends them.
 
-    user: str = ""
-    groups: Sequence[str] = ()
-    uid: str = ""
-    extra: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    The API server checks that the credentials have the right to do so.
 
-    def headers(self) -> list[str]:
-        """Return the lines of the headers, as client-go sends them.
-
-        Raises:
-            ConfigurationError: another field is set without a user, or a value is not valid in a header.
-        """
-        if not self.user:
-            if self.groups or self.uid or self.extra:
-                raise ConfigurationError(
-                    "requesting uid, groups or user-extra without impersonating a user; set --as, or `as` in the"
-                    " kubeconfig"
-                )
-            return []
-        extra = ((f"Extra-{quote(key, safe=_VALID_IN_KEY)}", value) for key, all in self.extra.items() for value in all)
-        groups = (("Group", group) for group in self.groups)
-        uid = [("Uid", self.uid)] if self.uid else []
-        return [_impersonate(*each) for each in (("User", self.user), *uid, *groups, *extra)]
+    Raises:
+        ConfigurationError: another field is set without a user, or a value is not valid in a header.
+    """
+    if user:
+        extras = ((f"Extra-{quote(key, safe=_VALID_IN_KEY)}", value) for key, all in extra.items() for value in all)
+        fields = (("User", user), *([("Uid", uid)] if uid else []), *(("Group", group) for group in groups), *extras)
+        return [_impersonate(*each) for each in fields]
+    if groups or uid or extra:
+        raise ConfigurationError(
+            "requesting uid, groups or user-extra without impersonating a user; set --as, or `as` in the kubeconfig"
+        )
+    return []
 
 
 def _impersonate(name: str, value: str) -> str:

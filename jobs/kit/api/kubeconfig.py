@@ -30,7 +30,7 @@ import msgspec
 import yaml
 from msgspec import Meta, Struct
 
-from jobs.kit.api.endpoint import Certificate, Endpoint, Impersonation, bearer, cached, read_limited
+from jobs.kit.api.endpoint import Certificate, Endpoint, bearer, cached, impersonation, read_limited
 from jobs.kit.values.errors import ConfigurationError
 from jobs.kit.values.names import is_label
 from jobs.kit.values.text import visible
@@ -200,9 +200,10 @@ def choose(
     """
     config = _choose(paths, context)
     user = config.user
-    acting = Impersonation(as_user or user.as_user, as_groups or user.as_groups, user.as_uid, user.as_user_extra)
-    endpoint = _endpoint(config, acting.headers(), environ)
-    return endpoint, config.context.namespace or "default", config.name, acting.user
+    name = as_user or user.as_user
+    headers = impersonation(name, as_groups or user.as_groups, user.as_uid, user.as_user_extra)
+    endpoint = _endpoint(config, headers, environ)
+    return endpoint, config.context.namespace or "default", config.name, name
 
 
 def _choose(paths: Sequence[str], context: str | None) -> _Kubeconfig:
@@ -300,7 +301,7 @@ def _problems(config: _Kubeconfig) -> Iterator[str]:
         yield f"{config.of_user}: only the auth-provider oidc is supported; use a credential plugin (exec) instead"
 
 
-def _endpoint(config: _Kubeconfig, impersonation: Sequence[str], environ: Mapping[str, str]) -> Endpoint:
+def _endpoint(config: _Kubeconfig, headers: Sequence[str], environ: Mapping[str, str]) -> Endpoint:
     server = _server(config)
     proxy, no_proxy = _proxy(config, server, environ)
     user, cluster = config.user, config.cluster
@@ -326,7 +327,7 @@ def _endpoint(config: _Kubeconfig, impersonation: Sequence[str], environ: Mappin
         host=host,
         proxy=proxy,
         no_proxy=no_proxy,
-        impersonation=impersonation,
+        impersonation=headers,
         compression=not cluster.disable_compression,
     )
 

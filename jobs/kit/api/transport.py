@@ -8,7 +8,7 @@ import random
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from io import BytesIO
 from itertools import count
 from typing import Any
@@ -62,25 +62,13 @@ class _Attempt:
 
 
 @dataclass
-class _Pace:
-    """The interval between new requests, and the time at which the newest one is due."""
-
-    seconds: float
-    newest: float = -math.inf
-
-    def next(self, now: float) -> float:
-        """Return the time at which one more request is due."""
-        self.newest = max(now, self.newest + self.seconds)
-        return self.newest
-
-
-@dataclass
 class _Stream:
     """The state of `Transport.stream`: requests to come, requests that are due later, requests in flight by handle."""
 
     source: Iterator[Request]
-    pace: _Pace
     transfers: Transfers
+    interval: float  # between new requests
+    newest_due: float = -math.inf
     waiting: list[_Attempt] = field(default_factory=list)
     in_flight: dict[Any, _Attempt] = field(default_factory=dict)
     unsent: list[Answer] = field(default_factory=list)
@@ -88,9 +76,8 @@ class _Stream:
 
     def fits(self, request: Request) -> bool:
         """Whether the request and those in flight fit into memory; a request alone always may be sent."""
-        return not self.in_flight or request.weight + sum(each.request.weight for each in self.in_flight.values()) <= (
-            BYTES_IN_FLIGHT
-        )
+        used = sum(each.request.weight for each in self.in_flight.values())
+        return not self.in_flight or used + request.weight <= BYTES_IN_FLIGHT
 
     @property
     def is_full(self) -> bool:
@@ -160,9 +147,8 @@ class Transport:
         Raises:
             UnreachableError: the server never accepted a connection.
         """
-        pace = _Pace(1 / per_second if per_second else 0.0)
         transfers = self._unused.pop() if self._unused else Transfers(self._endpoint, self._request_seconds, IN_FLIGHT)
-        stream = _Stream(iter(requests), pace, transfers)
+        stream = _Stream(iter(requests), transfers, 1 / per_second if per_second else 0.0)
         try:
             while True:
                 self._start_due(stream)
@@ -221,13 +207,13 @@ class Transport:
         now = time.monotonic()
         if stream.waiting and stream.waiting[0].due <= now:
             return heapq.heappop(stream.waiting) if stream.fits(stream.waiting[0].request) else None
-        if stream.exhausted or stream.is_full or stream.pace.newest > now:
+        if stream.exhausted or stream.is_full or stream.newest_due > now:
             return None
         request = next(stream.source, None)
         if request is None:
             stream.exhausted = True
             return None
-        due = stream.pace.next(now)
+        stream.newest_due = due = max(now, stream.newest_due + stream.interval)
         attempt = _Attempt(due, next(self._order), request, deadline=due + self._retry_seconds)
         if due > now or not stream.fits(request):
             heapq.heappush(stream.waiting, attempt)
@@ -261,12 +247,11 @@ class Transport:
         if not (self._reached or self.traffic.retries):
             self._on_unreached(answer.error)
         self.traffic.retries += 1
-        again = _Attempt(
-            time.monotonic() + pause,
-            next(self._order),
-            attempt.request,
-            attempt.number + 1,
-            attempt.deadline,
+        again = replace(
+            attempt,
+            due=time.monotonic() + pause,
+            order=next(self._order),
+            number=attempt.number + 1,
             throttled=answer.status == 429,
         )
         heapq.heappush(stream.waiting, again)
