@@ -43,9 +43,11 @@ _POLL_SECONDS = 0.1  # between two checks whether the run is stopped, or a reque
 _REGISTRY_STATUSES = frozenset({HTTPStatus.OK, HTTPStatus.UNAUTHORIZED})
 _RETRIED = frozenset({429, 500, 502, 503, 504})
 _GZIP = 16 + zlib.MAX_WBITS
-# Another certificate authority does not help: not yet valid, expired; another name, another address.
+_CLOCK = "; check the clock of the node"
+_AUTHORITY = "; to trust another authority, set REQUESTS_CA_BUNDLE"
+# By the code of an error of a certificate: not yet valid, expired; another name, another address.
 # https://docs.openssl.org/3.0/man3/X509_STORE_CTX_get_error/
-_ERRORS_OF_TIME, _ERRORS_OF_NAME = frozenset({9, 10}), frozenset({62, 64})
+_REMEDIES = {9: _CLOCK, 10: _CLOCK, 62: "", 64: ""}
 _NOT_GZIP = "the answer has a body that is not valid gzip"
 _NOT_HTTP = "the answer is not HTTP"
 _CUT_SHORT = "the answer is incomplete"
@@ -209,8 +211,11 @@ def _get_body(session: requests.Session, url: str, follow_redirects: bool) -> by
     limits = (CONNECT_SECONDS, READ_SECONDS)
     try:
         with session.get(url, stream=True, timeout=limits, hooks=hooks, allow_redirects=follow_redirects) as answer:
-            _check(answer)
-            return _read_content(answer)
+            if (status := answer.status_code) == HTTPStatus.OK:
+                return _read_content(answer)
+            retry_after = _retry_after(answer.headers.get("Retry-After", "")) if status in _RETRIED else None
+            challenge = answer.headers.get("WWW-Authenticate", "")
+            raise _FetchError(_status_text(status), retry_after=retry_after, status=status, challenge=challenge)
     except (OSError, ValueError) as error:  # requests raises OSErrors; some URLs raise others
         raise _classify(error) from error
 
@@ -222,7 +227,8 @@ def _classify(error: OSError | ValueError) -> _FetchError:
     if isinstance(error, known.SSLError):
         for each in _walk_causes(error):
             if isinstance(each, ssl.SSLCertVerificationError):
-                return _FetchError(_describe_certificate_error(each))
+                why = f"its certificate is not accepted: {each.verify_message.rstrip('.')}"
+                return _FetchError(f"{why}{_REMEDIES.get(each.verify_code, _AUTHORITY)}")
     innermost = _innermost_reason(error)
     tls_failed = "the TLS connection failed; check that the server serves HTTPS, and the value of REQUESTS_CA_BUNDLE"
     # The first class that fits counts: some of them are subclasses of others.
@@ -258,15 +264,6 @@ def _check_redirect(answer: requests.Response, **_settings: Any) -> None:
     _read_limited(answer)
 
 
-def _check(answer: requests.Response) -> None:
-    """Raise unless the status is 200."""
-    status = answer.status_code
-    if status != HTTPStatus.OK:
-        retry_after = _retry_after(answer.headers.get("Retry-After", "")) if status in _RETRIED else None
-        challenge = answer.headers.get("WWW-Authenticate", "")
-        raise _FetchError(_status_text(status), retry_after=retry_after, status=status, challenge=challenge)
-
-
 def _read_content(answer: requests.Response) -> bytes:
     """Return the body, decompressed.
 
@@ -279,35 +276,30 @@ def _read_content(answer: requests.Response) -> bytes:
         return body
     if encoding not in ("gzip", "x-gzip"):
         raise _FetchError(f"the answer has Content-Encoding {brief(encoding, 32)}; only gzip is read")
-    return _decompress(body)
+    # One member of gzip. Several are refused: servers do not send them, and they may take long.
+    member = zlib.decompressobj(_GZIP)
+    try:
+        content = _limited(member.decompress(body, MAX_BODY_BYTES + 1))
+    except zlib.error as error:
+        raise _FetchError(_NOT_GZIP, retry_after=0) from error
+    if not member.eof or member.unused_data:
+        raise _FetchError(_NOT_GZIP, retry_after=0)
+    return content
 
 
 def _read_limited(answer: requests.Response) -> bytes:
     # Without the header, urllib3 does not decompress: it accepts an incomplete gzip body, and has no limit.
     answer.raw.headers.pop("Content-Encoding", "")
-    body = bytearray()
+    body = b""
     for part in answer.iter_content(1 << 14):
-        body += part
-        _check_size(body)
-    return bytes(body)
-
-
-def _decompress(compressed: bytes) -> bytes:
-    """Return the content of one gzip member. Several are refused: servers do not send them, and they may take long."""
-    member = zlib.decompressobj(_GZIP)
-    try:
-        body = member.decompress(compressed, MAX_BODY_BYTES + 1)
-    except zlib.error as error:
-        raise _FetchError(_NOT_GZIP, retry_after=0) from error
-    _check_size(body)
-    if not member.eof or member.unused_data:
-        raise _FetchError(_NOT_GZIP, retry_after=0)
+        body = _limited(body + part)
     return body
 
 
-def _check_size(body: bytes | bytearray) -> None:
+def _limited(body: bytes) -> bytes:
     if len(body) > MAX_BODY_BYTES:
         raise _FetchError(f"the answer has more than {MAX_BODY_BYTES >> 10} KiB")
+    return body
 
 
 def _status_text(status: int) -> str:
@@ -326,14 +318,6 @@ def _retry_after(value: str) -> float:
         return float(Retry().parse_retry_after(value))
     except (InvalidHeader, ValueError, OverflowError):
         return 0.0
-
-
-def _describe_certificate_error(error: ssl.SSLCertVerificationError) -> str:
-    why = f"its certificate is not accepted: {error.verify_message.rstrip('.')}"
-    if error.verify_code in _ERRORS_OF_TIME:
-        return f"{why}; check the clock of the node"
-    hint = "" if error.verify_code in _ERRORS_OF_NAME else "; to trust another authority, set REQUESTS_CA_BUNDLE"
-    return why + hint
 
 
 def _innermost_reason(error: BaseException) -> str:

@@ -34,20 +34,36 @@ TOO_LARGE = "(too large to be shown)"
 
 
 def changes(actual: AnyContent | None, desired: AnyContent, *, secret: bool) -> tuple[Change, ...]:
-    """Return the changed fields. `actual` None: the object does not exist. `secret`: show values in `data` as `***`."""
-    if isinstance(actual, Digested) or isinstance(desired, Digested):
-        return _changed_digests(actual, desired)
-    before, after = dict(actual.values()) if actual else {}, dict(desired.values())
+    """Return the changed fields. `actual` None: the object does not exist. `secret`: show values in `data` as `***`.
+
+    If the values of one side were too large to keep in memory, none is shown.
+    """
+    is_digested = isinstance(actual, Digested) or isinstance(desired, Digested)
+    values = _digests if is_digested else _values
+    before, after = values(actual), values(desired)
     found = []
     for name in sorted(before.keys() | after.keys()):
         old, new = before.get(name), after.get(name)
         if old == new:
             continue
-        hidden = secret and name.startswith("data.")
-        if isinstance(desired, FieldContent) and old and new and max(len(old), len(new)) > _LONGEST_LINE:
+        if is_digested or (secret and name.startswith("data.")):
+            shown = TOO_LARGE if is_digested else HIDDEN
+            old, new = (None if each is None else shown for each in (old, new))
+        elif isinstance(desired, FieldContent) and old and new and max(len(old), len(new)) > _LONGEST_LINE:
             old, new = _in_lines(old), _in_lines(new)
-        found.append(Change(name, _hide(old, hidden), _hide(new, hidden)))
+        found.append(Change(name, old, new))
     return tuple(found)
+
+
+def _values(content: AnyContent | None) -> dict[str, str]:
+    return {} if content is None or isinstance(content, Digested) else dict(content.values())
+
+
+def _digests(content: AnyContent | None) -> dict[str, str]:
+    if content is None:
+        return {"immutable": str(False)}
+    found = digested(content)
+    return {**found.digests, "immutable": str(found.immutable)}
 
 
 def _in_lines(text: str) -> str:
@@ -57,23 +73,6 @@ def _in_lines(text: str) -> str:
     except ValueError:  # a name that begins with a bracket
         return text
     return json.dumps(value, indent=1, ensure_ascii=False) if isinstance(value, list) else text
-
-
-def _changed_digests(actual: AnyContent | None, desired: AnyContent) -> tuple[Change, ...]:
-    """Return the changed fields without values: the values of one side were too large to keep in memory."""
-    old, new = _digests(actual), _digests(desired)
-    return tuple(
-        Change(name, TOO_LARGE if name in old else None, TOO_LARGE if name in new else None)
-        for name in sorted(old.keys() | new.keys())
-        if old.get(name) != new.get(name)
-    )
-
-
-def _digests(content: AnyContent | None) -> dict[str, str]:
-    if content is None:
-        return {"immutable": str(False)}
-    found = digested(content)
-    return {**found.digests, "immutable": str(found.immutable)}
 
 
 def metadata_changes(labels: Mapping[str, str], annotations: Mapping[str, str], actual: Header) -> tuple[Change, ...]:
@@ -107,10 +106,6 @@ def fields_changed(found: Sequence[Change], managers: Iterable[str]) -> str:
     named = listed([change.field for change in found], _MOST_FIELDS_NAMED)
     by = ", ".join(managers)
     return f"{named} changed{f' by {by}' if by else ''}"
-
-
-def _hide(value: str | None, hidden: bool) -> str | None:
-    return HIDDEN if hidden and value is not None else value
 
 
 # https://github.com/kubernetes/apimachinery/blob/master/pkg/api/validation/objectmeta.go

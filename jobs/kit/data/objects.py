@@ -82,7 +82,8 @@ def _ownership(entries: Sequence[ManagedFieldsEntry], layout: Layout) -> Ownersh
     has_immutable = False
     for entry in entries:
         fields = _child_fields(entry.fields_v1)
-        content = _content_fields(fields, layout)
+        names = (name for name in layout.fields if f"f:{name}" in fields)
+        content = {path for name in names for path in _paths(name, fields[f"f:{name}"], layout)}
         has_immutable = has_immutable or "immutable" in content
         if entry.manager == MANAGER:
             own |= content
@@ -107,16 +108,8 @@ def _keys(raw: Raw) -> set[str]:
     return {key[2:] for key in _child_fields(raw) if key.startswith("f:")}
 
 
-def _content_fields(fields: Mapping[str, Raw], layout: Layout) -> set[str]:
-    """Return the copied fields of a fieldsV1, with the keys of maps: `f:data: {f:a: {}}` is `data.a`."""
-    found: set[str] = set()
-    for name in layout.fields:
-        if f"f:{name}" in fields:
-            found |= _paths(name, fields[f"f:{name}"], layout)
-    return found
-
-
 def _paths(path: str, raw: Raw, layout: Layout) -> set[str]:
+    """Return the copied fields below a path of a fieldsV1, with the keys of maps: `f:data: {f:a: {}}` is `data.a`."""
     if path not in layout.maps:
         return {path}
     below = _child_fields(raw)
@@ -157,15 +150,9 @@ class WholeObject(Struct, rename="camel"):
 
     def fields(self, names: Iterable[str]) -> dict[str, Any]:
         """Return the fields with these names; those that are absent are left out."""
-        found = {
-            "spec": self.spec,
-            "roleRef": self.role_ref,
-            "subjects": self.subjects,
-            "imagePullSecrets": self.image_pull_secrets,
-            "automountServiceAccountToken": self.automount_service_account_token,
-            "secrets": self.secrets,
-        }
-        return {name: decode_any(found[name]) for name in names if found[name]}
+        attributes = dict(zip(self.__struct_encode_fields__, self.__struct_fields__, strict=True))
+        found = {name: getattr(self, attributes[name]) for name in names}
+        return {name: decode_any(raw) for name, raw in found.items() if raw}
 
 
 class ReducedObject(Struct, frozen=True, gc=False):
