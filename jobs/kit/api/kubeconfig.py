@@ -418,14 +418,12 @@ def _authorization(config: _Kubeconfig) -> Callable[[], str] | None:
 
 def _read_token(config: _Kubeconfig, file: Path) -> str:
     """Return the token of the file, or `token` if the file is empty or cannot be read."""
-    problem = "is empty"
     try:
-        if token := read_limited(file).decode().strip():
-            return token
+        token, problem = read_limited(file).decode().strip(), "is empty"
     except (OSError, ValueError) as error:
-        problem = f"cannot be read: {error}"
-    if config.user.token:
-        return config.user.token
+        token, problem = "", f"cannot be read: {error}"
+    if token or config.user.token:
+        return token or config.user.token
     raise config.problem(f"{config.of_user}: tokenFile {file} {problem}")
 
 

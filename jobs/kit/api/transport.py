@@ -72,7 +72,6 @@ class _Stream:
     waiting: list[_Attempt] = field(default_factory=list)
     in_flight: dict[Any, _Attempt] = field(default_factory=dict)
     unsent: list[Answer] = field(default_factory=list)
-    exhausted: bool = False
 
     def fits(self, request: Request) -> bool:
         """Whether the request and those in flight fit into memory; a request alone always may be sent."""
@@ -207,11 +206,10 @@ class Transport:
         now = time.monotonic()
         if stream.waiting and stream.waiting[0].due <= now:
             return heapq.heappop(stream.waiting) if stream.fits(stream.waiting[0].request) else None
-        if stream.exhausted or stream.is_full or stream.newest_due > now:
+        if stream.is_full or stream.newest_due > now:
             return None
         request = next(stream.source, None)
         if request is None:
-            stream.exhausted = True
             return None
         stream.newest_due = due = max(now, stream.newest_due + stream.interval)
         attempt = _Attempt(due, next(self._order), request, deadline=due + self._retry_seconds)
@@ -233,10 +231,10 @@ class Transport:
             return Answer(request, 0, b"", why, attempt.number, is_too_long=True, start=body), None
         answer = Answer(request, status, body if status else b"", ended.error, attempt.number)
         self._has_succeeded = self._has_succeeded or answer.is_success
-        if ended.is_final or (status and _is_final(answer)):
-            return answer, None
+        # A retry would get the same answer, or may take as long as the rest of the run.
+        is_final = status and (status not in _RETRIED or (status == 500 and _FINAL_500.search(body)))
         # A 429 was not processed, so it may always be repeated; of the others, only the repeatable requests.
-        if not (request.repeatable or status == 429):
+        if ended.is_final or is_final or not (request.repeatable or status == 429):
             return answer, None
         pause = random.uniform(0, min(LONGEST_PAUSE_SECONDS, 0.25 * 2**attempt.number))  # noqa: S311 - jitter
         pause += ended.retry_after
@@ -266,11 +264,6 @@ class Transport:
         if authorization:
             headers.append(f"Authorization: {authorization}")
         return [*headers, *self._endpoint.impersonation]
-
-
-def _is_final(answer: Answer) -> bool:
-    """Whether a retry would get the same answer, or may take as long as the rest of the run."""
-    return answer.status not in _RETRIED or (answer.status == 500 and bool(_FINAL_500.search(answer.body)))
 
 
 def _seconds_to_wait(stream: _Stream) -> float:

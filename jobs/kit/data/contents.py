@@ -6,7 +6,7 @@ import hashlib
 import hmac
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -115,10 +115,7 @@ class FieldContent(Struct, frozen=True):
     layout: Layout
     json: Mapping[str, str]
 
-    @property
-    def immutable(self) -> bool:
-        """Whether no update can change the content: only ConfigMaps and Secrets can be immutable."""
-        return False
+    immutable: ClassVar[bool] = False  # only ConfigMaps and Secrets can be immutable
 
     @property
     def fixed(self) -> str:

@@ -46,27 +46,19 @@ def documents(names: Sequence[str]) -> tuple[list[Document], list[str]]:
 
 
 def _read_texts(names: Sequence[str], problems: list[str]) -> Iterator[tuple[str, str]]:
-    for where, path in _expand(names, problems):
-        try:
-            yield where, _read_text(path)
-        except (OSError, ValueError) as error:
-            problems.append(f"{where}: cannot be read: {getattr(error, 'strerror', None) or error}")
-
-
-def _expand(names: Sequence[str], problems: list[str]) -> Iterator[tuple[str, Path | None]]:
     for name in names:
-        path = Path(name)
-        if name == "-":
-            yield "standard input", None
-        elif not path.is_dir():
-            yield name, path
-        else:
+        is_folder = name != "-" and Path(name).is_dir()
+        try:
+            found = sorted(each for each in Path(name).iterdir() if each.suffix in _SUFFIXES) if is_folder else [name]
+        except OSError as error:
+            problems.append(f"{name}: cannot be read: {error.strerror}")
+            continue
+        for each in found:
+            where = "standard input" if each == "-" else str(each)
             try:
-                paths = sorted(each for each in path.iterdir() if each.suffix in _SUFFIXES)
-            except OSError as error:
-                problems.append(f"{name}: cannot be read: {error.strerror}")
-                continue
-            yield from ((str(each), each) for each in paths)
+                yield where, _read_text(None if each == "-" else Path(each))
+            except (OSError, ValueError) as error:
+                problems.append(f"{where}: cannot be read: {getattr(error, 'strerror', None) or error}")
 
 
 def _read_text(path: Path | None) -> str:
