@@ -314,7 +314,7 @@ class Cluster:
         """
         reviews = dict.fromkeys(requested)
         found = {}
-        for answer in self.transport.stream(map(_access_review, reviews)):
+        for answer in [*self.transport.stream(map(_access_review, reviews))]:
             review = _decode_review(answer, _AccessReview, "SelfSubjectAccessReview")
             found[answer.request.tag] = review is not None and review.status.allowed
         if len(found) < len(reviews):
@@ -386,7 +386,8 @@ class _Pages:
         resource, namespace = self.requested.resource, self.requested.namespace
         kind = (resource.api_version, f"{resource.kind}List")
         page = answers.decode_answer(answer, _Page, _METADATA_LIST_KIND if self.requested.metadata_only else kind)
-        if namespace and (other := _other_namespace(page, namespace)):
+        places = (_name_of(each).namespace for each in page.items or ()) if namespace else ()
+        if other := next((each for each in places if each not in ("", namespace)), ""):
             raise ApiError(0, f"{answers.mismatch(answer, f'of namespace {namespace}')}: it has objects of {other!r}")
         if len(answer.body) < PAGE_BYTES // 4:
             self.limit = min(PAGE_SIZE, self.limit * 2)  # only one of the objects may have been large
@@ -430,28 +431,23 @@ def _write_request(write: Write, query: str) -> Request:
     )
 
 
-def retry_if_expired(read: Callable[[], Reduced]) -> Reduced:
+def retry_if_expired(read: Callable[[], Reduced], attempts: int = _LIST_ATTEMPTS) -> Reduced:
     """Return the result of `read`, a function that lists; call it again if the list expires before its end (410)."""
-    for attempt in range(_LIST_ATTEMPTS):
-        try:
-            return read()
-        except ApiError as error:
-            if error.status != 410 or attempt == _LIST_ATTEMPTS - 1:
-                raise
-    raise AssertionError("unreachable")
+    try:
+        return read()
+    except ApiError as error:
+        if error.status != 410 or attempts == 1:
+            raise
+    return retry_if_expired(read, attempts - 1)
 
 
 def complete(
     objects: Callable[P, Iterable[Reduced | InvalidObject]], *args: P.args, **kwargs: P.kwargs
 ) -> tuple[list[Reduced], list[InvalidObject]]:
     """Return all that `objects` lists with these arguments, and what cannot be decoded; list again if it expires."""
-    valid, invalid = [], []
-    for each in retry_if_expired(lambda: list(objects(*args, **kwargs))):
-        if isinstance(each, InvalidObject):
-            invalid.append(each)
-        else:
-            valid.append(each)
-    return valid, invalid
+    found = retry_if_expired(lambda: list(objects(*args, **kwargs)))
+    valid = [each for each in found if not isinstance(each, InvalidObject)]
+    return valid, [each for each in found if isinstance(each, InvalidObject)]
 
 
 def _read_request(requested: tuple[Resource, str, str, bool], max_bytes: int = ANSWER_BYTES) -> Request:
@@ -460,16 +456,11 @@ def _read_request(requested: tuple[Resource, str, str, bool], max_bytes: int = A
     return Request("GET", resource.path(namespace, name), accept=accept, tag=requested, max_bytes=max_bytes)
 
 
-def _other_namespace(page: _Page, namespace: str) -> str | None:
-    """Return the namespace of the first object that is not in the listed one, or None."""
-    for each in page.items or []:
-        try:
-            found = decode(each, _Item).metadata.namespace
-        except InvalidObjectError:
-            continue
-        if found not in ("", namespace):
-            return found
-    return None
+def _name_of(raw: Raw) -> answers.ObjectName:
+    try:
+        return decode(raw, _Item).metadata
+    except InvalidObjectError:
+        return answers.ObjectName()
 
 
 def _decode_item(
@@ -478,9 +469,6 @@ def _decode_item(
     try:
         return reduce(decode(raw, item))
     except InvalidObjectError as error:
-        try:
-            at = decode(raw, _Item).metadata
-        except InvalidObjectError:
-            at = answers.ObjectName()
+        at = _name_of(raw)
         key = ObjectKey(resource.kind, at.name or f"(number {number + 1} of a page)", at.namespace)
         return InvalidObject(key, error.without_traceback())

@@ -150,11 +150,7 @@ class ContentManifest(NewBody, frozen=True, gc=False):
                 return structs.replace(self, content=content)
         raise InvalidObjectError(f"{self.source} changed meanwhile")
 
-    def encode(self) -> bytes:
-        """Return the object as JSON."""
-        return self.encoded_with({}, {})
-
-    def encoded_with(self, more: Mapping[str, Any], fields: Mapping[str, Any]) -> bytes:
+    def encode(self, more: Mapping[str, Any] = {}, fields: Mapping[str, Any] = {}) -> bytes:
         """Return the object as JSON; `more` overrides fields of its metadata, and `fields` are not copied."""
         metadata: dict[str, Any] = {
             "name": self.key.name,
@@ -241,7 +237,7 @@ class Replacement(Body, frozen=True, gc=False):
             metadata["ownerReferences"] = Raw(before.owner_references)
         if before.finalizers:
             metadata["finalizers"] = Raw(before.finalizers)
-        return manifest.encoded_with(metadata, self.kept)
+        return manifest.encode(metadata, self.kept)
 
     def fits_without_others(self) -> bool:
         """Whether the annotations of the manifest alone are within the API server's limit."""
