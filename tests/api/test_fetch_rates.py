@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from jobs.core.fetch_rates import observe
-from jobs.kit.data.contents import Content
+from jobs.kit.data.contents import Content, fingerprint
 from jobs.kit.values import stamps
 from tests.api.conftest import Run
 from tests.apis import Api, Object, wait_for
@@ -151,7 +151,7 @@ def test_manual_changes_are_repaired(api: Api, fetch: Run) -> None:
 
 def forge(api: Api, rate: Object, forged: dict[str, str], name: str = "usd") -> None:
     """Write figures with a valid fingerprint: the key of fingerprints is public."""
-    mark = Content(data=forged).fingerprint(f"{rate['metadata']['namespace']}/{name}")
+    mark = fingerprint(Content(data=forged), f"{rate['metadata']['namespace']}/{name}")
     api.patch(configmap_of(rate), {"data": forged, "metadata": {"annotations": {stamps.FINGERPRINT: mark}}})
 
 

@@ -15,7 +15,7 @@ from jobs.core.sync_copies.plan import plan
 from jobs.core.sync_copies.rules import CopyMetadata, Rule, Spec, Targets
 from jobs.core.sync_copies.selectors import LabelSelector
 from jobs.core.sync_copies.state import Context, Required, required
-from jobs.kit.data.contents import Content, digested, field_set
+from jobs.kit.data.contents import Content, digested, field_set, fingerprint
 from jobs.kit.data.objects import Header, Ownership, ReducedObject
 from jobs.kit.values import stamps
 from jobs.kit.values.errors import ApiError, InvalidObjectError
@@ -51,7 +51,7 @@ def copy(namespace: str, of: ReducedObject, by: Rule, *others: str) -> ReducedOb
     """Return a copy as in a metadata-only list, created for this rule from this source."""
     assert of.content
     name = f"{of.namespace}/{of.name}"
-    stamp = stamps.stamp("sync-copies", "kube-chores", by.name, name, of.content.fingerprint(of.uid))
+    stamp = stamps.stamp("sync-copies", "kube-chores", by.name, name, fingerprint(of.content, of.uid))
     ownership = Ownership(
         of.content.field_sets()[0], others, False, frozenset(stamp.labels), frozenset(stamp.annotations)
     )

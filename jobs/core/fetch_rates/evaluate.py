@@ -12,7 +12,7 @@ from msgspec import structs
 from jobs.core.fetch_rates.choice import Choice, Jump, NoFigures, ProviderNeed, Tables, choose, provider_rate
 from jobs.core.fetch_rates.exchange_rates import ExchangeRate, Figures, RateStatus
 from jobs.core.fetch_rates.observed import NAME, Observed, Settings
-from jobs.kit.data.contents import CONFIGMAP, AnyContent, Content
+from jobs.kit.data.contents import CONFIGMAP, AnyContent, Content, fingerprint
 from jobs.kit.data.manifests import ContentManifest, changes, fields_changed, metadata_changes, repair, shown_metadata
 from jobs.kit.data.objects import ReducedObject
 from jobs.kit.values import stamps
@@ -29,7 +29,7 @@ def manifest(rate: ExchangeRate, figures: Figures, actual: ReducedObject | None)
     """Return the desired ConfigMap with these figures; of the `actual` one, owners of other kinds stay."""
     content = Content(data=figures.data())
     at = rate.head.key
-    stamp = stamps.stamp(NAME, at.namespace, at.name, figures.source, content.fingerprint(rate.subject))
+    stamp = stamps.stamp(NAME, at.namespace, at.name, figures.source, fingerprint(content, rate.subject))
     return ContentManifest(
         CONFIGMAP,
         rate.configmap,
@@ -73,7 +73,7 @@ def conflict_reason(rate: ExchangeRate, actual: ReducedObject) -> str:
 def is_untouched(rate: ExchangeRate, actual: ReducedObject) -> bool:
     """Whether the content of the ConfigMap is what a run wrote."""
     written = actual.header.annotations.get(stamps.FINGERPRINT)
-    return actual.content is not None and written == actual.content.fingerprint(rate.subject)
+    return actual.content is not None and written == fingerprint(actual.content, rate.subject)
 
 
 _LONGEST_SHOWN = 60

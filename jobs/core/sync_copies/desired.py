@@ -11,7 +11,7 @@ from msgspec import structs
 from jobs.core.sync_copies.kinds import KINDS, WHY_NO_COPY, Kind, select
 from jobs.core.sync_copies.observed import NAME, Observed, Source
 from jobs.core.sync_copies.rules import Rule
-from jobs.kit.data.contents import AnyContent, Content, Digested, WholeContent
+from jobs.kit.data.contents import AnyContent, Content, Digested, WholeContent, fingerprint
 from jobs.kit.data.objects import ReducedObject
 from jobs.kit.values import stamps
 from jobs.kit.values.errors import ApiError
@@ -283,7 +283,7 @@ def _copy_of(candidate: Candidate, namespace: str) -> Desired:
     content = source.content or Content()
     if rule.moves_subjects and kind.in_target and not isinstance(content, Digested):
         content = kind.in_target(content, namespace)
-    stamp = stamps.stamp(NAME, rule.namespace, rule.name, name, content.fingerprint(source.uid), rule.spec.orphans)
+    stamp = stamps.stamp(NAME, rule.namespace, rule.name, name, fingerprint(content, source.uid), rule.spec.orphans)
     copied = {key: at.labels[key] for key in extra.copy_labels if key in at.labels}
     labels = {key: value for key, value in copied.items() if not stamps.is_helm_label(key, value)}
     annotations = {key: at.annotations[key] for key in extra.copy_annotations if key in at.annotations}

@@ -159,17 +159,12 @@ class _Kubeconfig:
     def problem(self, *texts: str) -> ConfigurationError:
         return ConfigurationError(*(f"{self.where}: context {self.name!r}: {text}" for text in texts))
 
-    @property
-    def of_cluster(self) -> str:
-        return f"cluster {self.context.cluster!r}"
-
-    @property
-    def of_user(self) -> str:
-        return f"user {self.context.user!r}"
+    def of(self, part: str) -> str:
+        return f"{part} {getattr(self.context, part)!r}"
 
     def pem(self, part: str, name: str) -> bytes:
         """Return the content of a file, or of the field with -data; empty without both."""
-        what = f"{part} {getattr(self.context, part)!r}: {name}"
+        what = f"{self.of(part)}: {name}"
         settings, field = getattr(self, part), name.replace("-", "_")
         data, file = getattr(settings, f"{field}_data"), getattr(settings, field)
         try:
@@ -292,13 +287,13 @@ def _problems(config: _Kubeconfig) -> Iterator[str]:
     if config.context.namespace and not is_label(config.context.namespace):
         yield f"namespace {config.context.namespace!r} is not a valid namespace name"
     if (cluster.certificate_authority or cluster.certificate_authority_data) and cluster.insecure_skip_tls_verify:
-        yield f"{config.of_cluster} has both insecure-skip-tls-verify and a certificate authority; remove one"
+        yield f"{config.of('cluster')} has both insecure-skip-tls-verify and a certificate authority; remove one"
     if (user.token or user.token_file) and (user.username or user.password):
-        yield f"{config.of_user} has both a token and a username or password; remove one"
+        yield f"{config.of('user')} has both a token and a username or password; remove one"
     if (user.client_certificate or user.client_certificate_data) and not (user.client_key or user.client_key_data):
-        yield f"{config.of_user} has a client certificate but no key; set client-key or client-key-data"
+        yield f"{config.of('user')} has a client certificate but no key; set client-key or client-key-data"
     if user.auth_provider and user.auth_provider.name != "oidc":
-        yield f"{config.of_user}: only the auth-provider oidc is supported; use a credential plugin (exec) instead"
+        yield f"{config.of('user')}: only the auth-provider oidc is supported; use a credential plugin (exec) instead"
 
 
 def _endpoint(config: _Kubeconfig, headers: Sequence[str], environ: Mapping[str, str]) -> Endpoint:
@@ -310,7 +305,7 @@ def _endpoint(config: _Kubeconfig, headers: Sequence[str], environ: Mapping[str,
     is_private = parts.scheme == "https" or (_is_loopback(parts.hostname) and not proxy)
     if any(secrets) and not is_private:
         raise config.problem(
-            f"{config.of_cluster}: server {server}: a token or password is not sent over http;"
+            f"{config.of('cluster')}: server {server}: a token or password is not sent over http;"
             " use https, or remove it from the user"
         )
     authority = config.pem("cluster", "certificate-authority")
@@ -334,7 +329,7 @@ def _endpoint(config: _Kubeconfig, headers: Sequence[str], environ: Mapping[str,
 
 def _server(config: _Kubeconfig) -> str:
     """Return the URL of the API server without query and fragment, which are not sent to it."""
-    server, where = config.cluster.server, f"{config.of_cluster}: server"
+    server, where = config.cluster.server, f"{config.of('cluster')}: server"
     if not server:
         raise config.problem(f"{where} is not set")
     if "@" in server:
@@ -357,7 +352,7 @@ def _split_url(url: str) -> SplitResult | None:
 
 def _proxy(config: _Kubeconfig, server: str, environ: Mapping[str, str]) -> tuple[str | None, str | None]:
     """Return the URL of the proxy and its NO_PROXY list. A proxy-url of the kubeconfig applies to all hosts."""
-    url, where, no_proxy = config.cluster.proxy_url, f"{config.of_cluster}: proxy-url", None
+    url, where, no_proxy = config.cluster.proxy_url, f"{config.of('cluster')}: proxy-url", None
     if not url:
         name = f"{urlsplit(server).scheme}_proxy"
         url, where = environ.get(name.upper()) or environ.get(name) or "", f"${name.upper()}"
@@ -385,7 +380,7 @@ def _with_tls_server_name(config: _Kubeconfig, server: str) -> tuple[str, str, s
     if not name or parts.scheme != "https":
         return server, "", None
     if not re.fullmatch(r"[A-Za-z0-9._-]+", name):
-        raise config.problem(f"{config.of_cluster}: tls-server-name {name!r} is not a host name")
+        raise config.problem(f"{config.of('cluster')}: tls-server-name {name!r} is not a host name")
     port = parts.port or 443
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
     return urlunsplit(parts._replace(netloc=f"{name}:{port}")), parts.netloc, f"{name}:{port}:{host}:{port}"
@@ -404,16 +399,14 @@ def _authorization(config: _Kubeconfig) -> Callable[[], str] | None:
     user = config.user
     if user.token_file:
         file = config.folders["user"] / user.token_file
-        return cached(lambda: bearer(_read_token(config, file), f"{config.of_user}: tokenFile {file}"))
+        return cached(lambda: bearer(_read_token(config, file), f"{config.of('user')}: tokenFile {file}"))
     if user.token:
-        return lambda: bearer(user.token, f"{config.of_user}: token")
+        return lambda: bearer(user.token, f"{config.of('user')}: token")
     if user.username or user.password:
         basic = base64.b64encode(f"{user.username}:{user.password}".encode(errors="replace")).decode()
         return lambda: f"Basic {basic}"
-    if user.auth_provider:
-        settings = user.auth_provider.config
-        return cached(lambda: _oidc_token(config, settings))
-    return None
+    provider = user.auth_provider
+    return cached(lambda: _oidc_token(config, provider.config)) if provider else None
 
 
 def _read_token(config: _Kubeconfig, file: Path) -> str:
@@ -424,7 +417,7 @@ def _read_token(config: _Kubeconfig, file: Path) -> str:
         token, problem = "", f"cannot be read: {error}"
     if token or config.user.token:
         return token or config.user.token
-    raise config.problem(f"{config.of_user}: tokenFile {file} {problem}")
+    raise config.problem(f"{config.of('user')}: tokenFile {file} {problem}")
 
 
 def _oidc_token(config: _Kubeconfig, settings: dict[str, str]) -> str:
@@ -450,7 +443,7 @@ def _oidc_token(config: _Kubeconfig, settings: dict[str, str]) -> str:
         try:
             entry.path.write_text(yaml.safe_dump(entry.document, default_flow_style=False))
         except OSError as error:
-            _log.warning("the renewed tokens of %s cannot be saved in the kubeconfig: %s", config.of_user, error)
+            _log.warning("the renewed tokens of %s cannot be saved in the kubeconfig: %s", config.of("user"), error)
 
     loader = KubeConfigLoader(document, config_persister=save)
     loaded = SimpleNamespace(api_key={})
@@ -467,9 +460,11 @@ def _oidc_token(config: _Kubeconfig, settings: dict[str, str]) -> str:
         done.result(_OIDC_SECONDS)
     except Exception as error:
         why = _printable(str(error)) or f"no answer within {_OIDC_SECONDS:g} seconds"
-        raise config.problem(f"{config.of_user}: no token of the OIDC provider: {why}") from None
+        raise config.problem(f"{config.of('user')}: no token of the OIDC provider: {why}") from None
     if "BearerToken" not in loaded.api_key:
-        raise config.problem(f"{config.of_user}: the id-token of auth-provider is not a JSON Web Token; log in again")
+        raise config.problem(
+            f"{config.of('user')}: the id-token of auth-provider is not a JSON Web Token; log in again"
+        )
     return str(loaded.api_key["BearerToken"])
 
 
@@ -483,7 +478,7 @@ def _plugin_credentials(config: _Kubeconfig, plugin: _Plugin, cluster: Mapping[s
             latest = _run_plugin(config, plugin, cluster, latest)
             moment = time.monotonic()
         token = latest.token
-        return bearer(token, f"{config.of_user}: the token of the credential plugin") if token else ""
+        return bearer(token, f"{config.of('user')}: the token of the credential plugin") if token else ""
 
     def certificate() -> Certificate | None:
         assert latest, "authorization() is called before"  # so both are of the same run of the plugin
@@ -509,7 +504,7 @@ def _run_plugin(
     def problem(what: str, detail: str = "") -> ConfigurationError:
         known = latest.token if latest and latest.token else ""
         detail = _printable(detail.replace(known, "[token]") if known else detail)
-        text = f"{config.of_user}: the credential plugin {plugin.command!r} {what}"
+        text = f"{config.of('user')}: the credential plugin {plugin.command!r} {what}"
         return config.problem(f"{text}: {detail}" if detail else text)
 
     # The package looks at stdout, but a plugin reads from stdin, which may be a file of -f.

@@ -50,10 +50,6 @@ def field_set(names: Iterable[str]) -> bytes:
     return hashlib.blake2b("\0".join(sorted(names)).encode(), digest_size=16).digest()
 
 
-def _fingerprint(canonical: bytes, key: str) -> str:
-    return f"v1:{hmac.new(key.encode(), canonical, hashlib.sha256).hexdigest()}"
-
-
 class Content(Struct, frozen=True, omit_defaults=True, rename="camel"):
     """The content of a ConfigMap or Secret. Values of a Secret are base64, as in the API. Its repr shows no value."""
 
@@ -99,14 +95,6 @@ class Content(Struct, frozen=True, omit_defaults=True, rename="camel"):
             [self.type, sorted(self.data.items()), sorted(self.binary_data.items()), self.immutable],
             separators=(",", ":"),
         ).encode()
-
-    def fingerprint(self, key: str) -> str:
-        """Return the fingerprint for the stamp: an HMAC-SHA256. `key` is the source's uid if the content may be secret.
-
-        With a plain hash of a short secret, a reader of the annotation could guess the secret. The uid has 122 random
-        bits that a reader of the copy cannot see.
-        """
-        return _fingerprint(self.canonical(), key)
 
 
 class FieldContent(Struct, frozen=True):
@@ -154,10 +142,6 @@ class FieldContent(Struct, frozen=True):
         """Return the canonical JSON of this content."""
         return _canonical({"kind": self.layout.resource.kind, **self.document()}).encode()
 
-    def fingerprint(self, key: str) -> str:
-        """Return the fingerprint for the stamp, as that of a `Content`."""
-        return _fingerprint(self.canonical(), key)
-
 
 def field_content(layout: Layout, fields: Mapping[str, Any]) -> FieldContent:
     """Return the content with these fields; those that are null are absent."""
@@ -197,13 +181,20 @@ class Digested(Struct, frozen=True):
         """Return the `field_set`s that managedFields may list for this content."""
         return self.names
 
-    def fingerprint(self, _key: str) -> str:
-        """Return the fingerprint of the content, keyed with the uid of the object that it was read from."""
-        return self.mark
-
 
 WholeContent: TypeAlias = Content | FieldContent
 AnyContent: TypeAlias = Content | FieldContent | Digested
+
+
+def fingerprint(content: AnyContent, key: str) -> str:
+    """Return the fingerprint for the stamp: an HMAC-SHA256. `key` is the source's uid if the content may be secret.
+
+    With a plain hash of a short secret, a reader of the annotation could guess the secret. The uid has 122 random
+    bits that a reader of the copy cannot see.
+    """
+    if isinstance(content, Digested):
+        return content.mark
+    return f"v1:{hmac.new(key.encode(), content.canonical(), hashlib.sha256).hexdigest()}"
 
 
 def digested(content: AnyContent, uid: str = "") -> Digested:
@@ -214,8 +205,8 @@ def digested(content: AnyContent, uid: str = "") -> Digested:
     if len(values) > _MOST_DIGESTS:
         values = [("data", content.canonical().decode())]
     digests = {path: hashlib.sha256(value.encode()).hexdigest() for path, value in values}
-    fingerprint = content.fingerprint(uid)
-    return Digested(content.fixed, digests, content.immutable, content.field_sets(), fingerprint, content.size)
+    mark = fingerprint(content, uid)
+    return Digested(content.fixed, digests, content.immutable, content.field_sets(), mark, content.size)
 
 
 def same_content(one: AnyContent, other: AnyContent) -> bool:
