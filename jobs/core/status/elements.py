@@ -6,9 +6,8 @@ escapes what is invisible or changes the direction, and cuts what is too long. T
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from enum import Enum
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 from xml.etree.ElementTree import Element, tostring  # written only: nothing is parsed
 
 from jobs.kit.values.text import brief
@@ -18,32 +17,22 @@ MOST_LINES = 20  # of a log
 Content = Element | str
 
 
-class Level(Enum):
-    """The worst first. Each has a symbol of its own: color is never the only sign."""
+class Level(NamedTuple):
+    """How bad a state is: the worst has rank 0. Each has a symbol of its own: color is never the only sign."""
 
-    CRITICAL = "critical"
-    WARNING = "warning"
-    PENDING = "pending"
-    OK = "ok"
-    OFF = "off"
-
-    @property
-    def rank(self) -> int:
-        """Return 0 for the worst."""
-        return list(Level).index(self)
+    rank: int
+    name: str
+    symbol: str
 
 
-SYMBOLS = {Level.CRITICAL: "✕", Level.WARNING: "!", Level.PENDING: "↻", Level.OK: "✓", Level.OFF: "○"}
-PROBLEMS = (Level.CRITICAL, Level.WARNING)
-
+WARNING = Level(1, "warning", "!")
 _LEVELS = {
-    Level.CRITICAL: ("critical", "failing", "failed", "not ready", "collision"),
-    Level.PENDING: ("running", "missing", "outdated", "drifted", "adopted", "orphan", "opted-out"),
-    Level.OK: ("ok", "succeeded", "ready", "unchanged"),
-    Level.OFF: ("suspended", "not-installed", "skipped", "retained", "deferred", "not known"),
+    Level(0, "critical", "✕"): ("critical", "failing", "failed", "not ready", "collision"),
+    Level(2, "pending", "↻"): ("running", "missing", "outdated", "drifted", "adopted", "orphan", "opted-out"),
+    Level(3, "ok", "✓"): ("ok", "succeeded", "ready", "unchanged"),
+    Level(4, "off", "○"): ("suspended", "not-installed", "skipped", "retained", "deferred", "not known"),
 }
 _LEVEL_OF = {state: level for level, states in _LEVELS.items() for state in states}
-_READY = {"True": "ready", "False": "not ready"}
 
 
 def level_of(state: str) -> Level:
@@ -51,33 +40,19 @@ def level_of(state: str) -> Level:
 
     A code that is not known here is a warning, so that a new one is not overlooked.
     """
-    return _LEVEL_OF.get(state, Level.WARNING)
+    return _LEVEL_OF.get(state, WARNING)
 
 
-def ready_state(status: str) -> str:
-    """Return the state of a condition Ready in words."""
-    return _READY.get(status, "unknown")
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A cell of a table; `sort` orders it if its text does not."""
+class Cell(NamedTuple):
+    """A cell of a table; `sort` orders it if its text does not. `states` are words of the filter by state."""
 
     content: Content
     sort: str | float | None = None
+    states: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Row:
-    """A row of a table; `states` are the words of the filter by state."""
-
-    cells: Sequence[Cell | Content]
-    states: Sequence[str] = ()
-
-    @property
-    def level(self) -> Level:
-        """Return the worst level of its states."""
-        return min(map(level_of, self.states), key=lambda level: level.rank, default=Level.OFF)
+# The columns of a table by their heads: each returns the cell of an item.
+Columns = Mapping[str, Callable[[Any], Cell | Content]]
 
 
 def element(tag: str, *children: Content, **attributes: str) -> Element:
@@ -103,19 +78,18 @@ def html(elements: Iterable[Element]) -> str:
 def badge(state: str, text: str = "") -> Element:
     """Return the symbol and the word of a state, or another text for it."""
     level = level_of(state)
-    symbol = element("span", SYMBOLS[level], class_="symbol", aria_hidden="true")
-    return element("span", symbol, f" {text or state}", class_=f"badge {level.value}")
+    symbol = element("span", level.symbol, class_="symbol", aria_hidden="true")
+    return element("span", symbol, f" {text or state}", class_=f"badge {level.name}")
 
 
 def state_cell(state: str) -> Cell:
     """Return a cell with a state, which sorts by its level."""
-    return Cell(badge(state), f"{level_of(state).rank} {state}")
+    return Cell(badge(state), f"{level_of(state).rank} {state}", (state,))
 
 
 def last_lines(text: str) -> Element:
     """Return the last lines of a log, each on its own line."""
-    ends = text.splitlines()[-MOST_LINES:]
-    return element("div", *(element("div", line) for line in ends))
+    return element("div", *(element("div", line) for line in text.splitlines()[-MOST_LINES:]))
 
 
 def lines(texts: Sequence[str]) -> Content:
@@ -123,33 +97,33 @@ def lines(texts: Sequence[str]) -> Content:
     return element("ul", *(element("li", text) for text in texts), class_="plain") if texts else ""
 
 
-def table(caption: str, columns: Sequence[str], rows: Sequence[Row], **attributes: str) -> Element:
+def table(caption: str, columns: Columns, items: Iterable[Any]) -> Element:
     """Return a table that scrolls on its own. Roles are explicit, because the style of narrow screens drops them."""
     head = element("tr", *(element("th", name, scope="col", role="columnheader") for name in columns), role="row")
     made = element(
         "table",
         element("caption", caption, class_="hidden"),
         element("thead", head, role="rowgroup"),
-        element("tbody", *(_row(row, columns) for row in rows), role="rowgroup"),
+        element("tbody", *(_row(columns, item) for item in items), role="rowgroup"),
         role="table",
-        **attributes,
     )
     return element("div", made, class_="scroll")
 
 
-def _row(row: Row, columns: Sequence[str]) -> Element:
-    cells = [
-        _cell(each, name, first=not number) for number, (each, name) in enumerate(zip(row.cells, columns, strict=True))
-    ]
-    states = " ".join(each.replace(" ", "-") for each in row.states)
-    return element("tr", *cells, role="row", class_=row.level.value, data_states=states, data_level=row.level.value)
+def _row(columns: Columns, item: Any) -> Element:
+    given = [cell_of(item) for cell_of in columns.values()]
+    cells = [each if isinstance(each, Cell) else Cell(each) for each in given]
+    states = [state for cell in cells for state in cell.states]
+    made = [_cell(*each, first=not number) for number, each in enumerate(zip(cells, columns, strict=True))]
+    level = min(map(level_of, states)).name
+    words = " ".join(state.replace(" ", "-") for state in states)
+    return element("tr", *made, role="row", class_=level, data_states=words, data_level=level)
 
 
-def _cell(given: Cell | Content, column: str, first: bool) -> Element:
-    cell = given if isinstance(given, Cell) else Cell(given)
+def _cell(cell: Cell, column: str, *, first: bool) -> Element:
     sort = {} if cell.sort is None else {"data_sort": str(cell.sort)}
-    text = cell.content if isinstance(cell.content, str) else "".join(cell.content.itertext())
-    empty = {} if text.strip() else {"class_": "empty"}
     if first:
         return element("th", cell.content, scope="row", role="rowheader", data_label=column, **sort)
+    text = cell.content if isinstance(cell.content, str) else "".join(cell.content.itertext())
+    empty = {} if text.strip() else {"class_": "empty"}
     return element("td", cell.content, role="cell", data_label=column, **sort, **empty)

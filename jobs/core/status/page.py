@@ -16,7 +16,6 @@ from jobs.core.status import sections
 from jobs.core.status.elements import badge, element, html
 from jobs.core.status.problems import all_clear, numbered
 from jobs.core.status.runs import clock
-from jobs.core.status.sections import matrix
 from jobs.core.status.timeline import timeline
 
 Document = Mapping[str, Any]
@@ -32,7 +31,7 @@ def page(document: Document) -> str:
         script=script,
         title=html([element("title", f"{_headline(document)} · {document['namespace']} · kube-chores")]),
         body=html(_body(document)),
-        data=_data(matrix(document)),
+        data=_data(sections.matrix(document)),
     )
 
 
@@ -60,24 +59,26 @@ def _headline(document: Document) -> str:
 
 
 def _body(document: Document) -> list[Element]:
-    shown = [
-        sections.jobs(document),
-        sections.problems(document),
-        timeline(document),
-        sections.rules(document),
-        sections.mirrors(document),
-        sections.rates(document),
-        sections.deferred(document),
-        sections.notes(document),
+    made = [
+        sections.jobs,
+        sections.problems,
+        timeline,
+        sections.rules,
+        sections.mirrors,
+        sections.rates,
+        sections.deferred,
+        sections.notes,
     ]
-    parts = [each for each in shown if each is not None]
-    return [_header(document), _navigation(parts), element("div", id="filter"), element("main", *parts, id="main")]
+    parts = [part for each in made if (part := each(document)) is not None]
+    links = (element("li", element("a", part[0].text or "", href=f"#{part.get('id')}")) for part in parts)
+    navigation = element("nav", element("ul", *links), aria_label="Sections")
+    return [_header(document), navigation, element("div", id="filter"), element("main", *parts, id="main")]
 
 
 def _header(document: Document) -> Element:
-    worst = next((each["severity"] for each in document["problems"] if each["severity"] == "critical"), "warning")
     is_clear = not document["unknown"] and not document["partial"]
-    state = worst if document["problems"] else "ok" if is_clear else "not known"
+    worst = document["problems"][:1]  # they are sorted
+    state = worst[0]["severity"] if worst else "ok" if is_clear else "not known"
     facts = [
         ("Namespace", document["namespace"]),
         ("Context", document["context"]),
@@ -90,8 +91,3 @@ def _header(document: Document) -> Element:
         "header", element("h1", "kube-chores"), element("p", badge(state, _headline(document)), class_="headline"),
         element("dl", *listed),
     )  # fmt: skip
-
-
-def _navigation(parts: list[Element]) -> Element:
-    links = (element("li", element("a", part[0].text or "", href=f"#{part.get('id')}")) for part in parts)
-    return element("nav", element("ul", *links), aria_label="Sections")

@@ -20,6 +20,7 @@ from jobs.kit.values.turns import first_of_each
 
 Problem = dict[str, Any]
 UNCHANGED = "unchanged"
+LOGGED = ("job-failing", "job-stuck")  # codes whose reason ends with lines of a log
 MOST_OF_A_CODE = 100  # problems of one job and code in one namespace: tenants cause some of them
 _LONGEST_REASON = 2000
 _DEADLINE_SECONDS = 3600  # since a deadline ended a run: later runs succeeded, but objects were old

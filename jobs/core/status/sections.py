@@ -2,67 +2,54 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 from xml.etree.ElementTree import Element
 
 from jobs.core.status.elements import (
-    PROBLEMS,
-    SYMBOLS,
+    WARNING,
     Cell,
+    Columns,
     Content,
-    Row,
     element,
     last_lines,
     level_of,
     lines,
-    ready_state,
     state_cell,
     table,
 )
-from jobs.core.status.problems import all_clear, by_namespace, numbered, with_command
+from jobs.core.status.problems import LOGGED, all_clear, by_namespace, numbered, with_command
 from jobs.core.status.runs import ago, clock, seconds_between
 from jobs.kit.values.text import brief, listed
 from jobs.kit.values.turns import first_of_each
 
-NO_TARGET = "no target"
 MOST_PLACES = 2_000_000  # of a rule in a namespace: 4 MB of the page
-
-
-def matrix(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return namespaces, rules, codes, and for each rule the index of its code in each namespace."""
-    namespaces = document["namespaces"]
-    rules = document["rules"][: max(1, MOST_PLACES // max(1, len(namespaces)))]
-    codes = sorted(
-        {code for rule in rules for code in rule["namespaces"].values()}, key=lambda code: (level_of(code).rank, code)
-    )
-    one_namespace = len({rule["namespace"] for rule in rules}) == 1
-    index = {code: number for number, code in enumerate(codes, 1)}
-    return {
-        "namespaces": [brief(name) for name in namespaces],
-        "rules": [brief(rule["name"] if one_namespace else f"{rule['namespace']}/{rule['name']}") for rule in rules],
-        "codes": [_code(NO_TARGET, "·", "none", 9), *(_code_of(code) for code in codes)],
-        "note": f"The first {len(rules)} rules are shown." if len(rules) < len(document["rules"]) else "",
-        "cells": [[index.get(rule["namespaces"].get(name, ""), 0) for name in namespaces] for rule in rules],
-    }
-
-
-def _code_of(code: str) -> dict[str, Any]:
-    level = level_of(code)
-    return _code(code, SYMBOLS[level], level.value, level.rank)
-
-
-def _code(word: str, symbol: str, level: str, rank: int) -> dict[str, Any]:
-    return {"word": word, "symbol": symbol, "level": level, "rank": rank}
-
-
 MOST_ROWS = 500  # of a table
 MOST_ALIKE = 10  # problems of one job and code in one namespace: a tenant can cause many, and must not crowd out others
 MOST_NAMES = 5  # of namespaces in a cell
-
+_NO_TARGET = {"word": "no target", "symbol": "·", "level": "none", "rank": 9}
+_READY = {"True": "ready", "False": "not ready"}
 
 Document = Mapping[str, Any]
+
+
+def matrix(document: Document) -> dict[str, Any]:
+    """Return namespaces, rules, codes, and for each rule the index of its code in each namespace."""
+    namespaces = document["namespaces"]
+    rules = document["rules"][: max(1, MOST_PLACES // max(1, len(namespaces)))]
+    found = {code for rule in rules for code in rule["namespaces"].values()}
+    levels = sorted((level_of(code), code) for code in found)
+    index = {code: number for number, (_, code) in enumerate(levels, 1)}
+    codes = [{"word": code, "symbol": each.symbol, "level": each.name, "rank": each.rank} for each, code in levels]
+    one_namespace = len({rule["namespace"] for rule in rules}) == 1
+    return {
+        "namespaces": [brief(name) for name in namespaces],
+        "rules": [brief(rule["name"] if one_namespace else f"{rule['namespace']}/{rule['name']}") for rule in rules],
+        "codes": [_NO_TARGET, *codes],
+        "note": f"The first {len(rules)} rules are shown." if len(rules) < len(document["rules"]) else "",
+        "cells": [[index.get(rule["namespaces"].get(name, ""), 0) for name in namespaces] for rule in rules],
+    }
 
 
 def section(name: str, title: str, *content: Content) -> Element:
@@ -73,30 +60,40 @@ def section(name: str, title: str, *content: Content) -> Element:
 
 def jobs(document: Document) -> Element:
     """Return the table of the jobs."""
-    columns = ("Job", "State", "Last success", "Schedule", "Summary")
-    rows = [Row(_job_cells(each, document["time"]), (each["state"],)) for each in document["jobs"]]
-    return section("jobs", "Jobs", _table("Jobs and their last success", columns, rows, "No jobs."))
+    columns: Columns = {
+        "Job": itemgetter("name"),
+        "State": lambda job: state_cell(job["state"]),
+        "Last success": lambda job: _age(job["lastSuccess"], document["time"]),
+        "Schedule": lambda job: " ".join(filter(None, (job["schedule"], (job["timeZone"] or "").removeprefix("Etc/")))),
+        "Summary": _summary,
+    }
+    return section("jobs", "Jobs", _table("Jobs and their last success", columns, document["jobs"], "No jobs."))
 
 
-def _job_cells(job: Document, now: str) -> list[Cell | Content]:
-    schedule = " ".join(filter(None, (job["schedule"], (job["timeZone"] or "").removeprefix("Etc/"))))
+def _summary(job: Document) -> Element:
     counted = [f"{number} {word}" for word, number in job["summary"].items() if number]
     counted += [numbered(number, word) for word, number in job["facts"].items() if number]
-    summary = element("div", ", ".join(counted), lines(job["notes"]) or "")
-    return [job["name"], state_cell(job["state"]), _age(job["lastSuccess"], now, "never"), schedule, summary]
+    return element("div", ", ".join(counted), lines(job["notes"]))
 
 
 def problems(document: Document) -> Element:
     """Return the table of what is wrong, the worst first."""
     given = document["problems"]
     shown, repeated = first_of_each(given, by_namespace, MOST_ALIKE)
-    rows = [Row(_problem_cells(each), (each["severity"], each["code"])) for each in shown]
-    empty = f"{sentence(all_clear(document))}."
-    content = _table("What is wrong, the worst first", _PROBLEM_COLUMNS, rows, empty, len(given))
-    return section("problems", "Problems", *_notes_of_repeats(repeated), content)
-
-
-_PROBLEM_COLUMNS = ("Object", "Severity", "Code and job", "Reason", "What to do")
+    columns: Columns = {
+        "Object": _about,
+        "Severity": lambda each: state_cell(each["severity"]),
+        "Code and job": lambda each: Cell(_with_quiet(each["code"], each["job"]), states=(each["code"],)),
+        "Reason": lambda each: last_lines(each["reason"]) if each["code"] in LOGGED else each["reason"],
+        "What to do": _todo,
+    }
+    content = _table("What is wrong, the worst first", columns, shown, f"{sentence(all_clear(document))}.", len(given))
+    texts = [
+        f"{more} more {code} of {job}{f' in {place}' if place else ''}"
+        for (job, code, place), more in repeated.most_common(MOST_ROWS)
+    ]
+    note = f"Not shown: {listed(texts, MOST_NAMES)}. `chores status -o json` has all of them."
+    return section("problems", "Problems", *([_note(note)] if texts else []), content)
 
 
 def sentence(text: str) -> str:
@@ -104,139 +101,88 @@ def sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _problem_cells(problem: Document) -> list[Cell | Content]:
+def _about(problem: Document) -> Element:
     key = problem["object"] or {}
     about = listed([str(each) for each in problem["subjects"] if each != key.get("name")], MOST_NAMES)
     places = (("in", key.get("namespace")), ("for", about))
     quiet = ", ".join(f"{word} {place}" for word, place in places if place)
-    where = _with_quiet(_name(key) if key else problem["job"], quiet)
-    code = _with_quiet(problem["code"], problem["job"])
-    return [where, state_cell(problem["severity"]), code, _reason(problem), _todo(problem["todo"])]
-
-
-def _reason(problem: Document) -> Content:
-    """Return the reason; that of a failed run has the end of its log."""
-    return last_lines(problem["reason"]) if problem["code"] in ("job-failing", "job-stuck") else problem["reason"]
-
-
-def _notes_of_repeats(repeated: Counter[tuple[str, str, str]]) -> Iterator[Element]:
-    if repeated:
-        texts = [
-            f"{more} more {code} of {job}{f' in {place}' if place else ''}"
-            for (job, code, place), more in repeated.most_common(MOST_ROWS)
-        ]
-        yield element(
-            "p", f"Not shown: {listed(texts, MOST_NAMES)}. `chores status -o json` has all of them.", class_="note"
-        )
+    return _with_quiet(_name(key) if key else problem["job"], quiet)
 
 
 def rules(document: Document) -> Element:
-    """Return the table of CopyratorRules; JavaScript adds the matrix of rules and namespaces after it."""
-    columns = (
-        "Rule",
-        "Ready",
-        "Sources",
-        "Copies",
-        "Conflicts",
-        "Last run",
-        "Problems in",
-        "Message",
-    )
-    rows = [Row(_rule_cells(each, document["time"]), _states_of_rule(each)) for each in document["rules"]]
-    content = _table("CopyratorRules", columns, rows, "No CopyratorRules.")
-    return section("rules", "Copies", content, _place_of_matrix(rows))
+    """Return the table of CopyratorRules; page.js replaces the element after it by the matrix."""
+    columns: Columns = {
+        "Rule": lambda rule: _named(rule, rule["type"]),
+        "Ready": _ready,
+        "Sources": lambda rule: _number(rule["sources"]),
+        "Copies": _copies,
+        "Conflicts": lambda rule: _number(rule["conflicts"]),
+        "Last run": lambda rule: _age(rule["lastRun"], document["time"]),
+        "Problems in": _affected,
+        "Message": _condition,
+    }
+    content = _table("CopyratorRules", columns, document["rules"], "No CopyratorRules.")
+    note = _note("The matrix of rules and namespaces needs JavaScript. `chores status -o json` has it too.")
+    return section("rules", "Copies", content, element("div", *([note] if document["rules"] else []), id="matrix"))
 
 
-def _place_of_matrix(rows: Sequence[Row]) -> Element:
-    """Return what page.js replaces by the matrix."""
-    text = "The matrix of rules and namespaces needs JavaScript. `chores status -o json` has it too."
-    return element("div", *([element("p", text, class_="note")] if rows else []), id="matrix")
+def _copies(rule: Document) -> Cell:
+    copies, desired = _number(rule["copies"]), rule["desiredCopies"]
+    return Cell(copies) if desired is None else Cell(f"{copies} of {desired}", rule["copies"] or 0)
 
 
-def _states_of_rule(rule: Document) -> list[str]:
-    return [ready_state(rule["ready"])]
-
-
-def _rule_cells(rule: Document, now: str) -> list[Cell | Content]:
-    affected = [name for name, code in rule["namespaces"].items() if level_of(code) in PROBLEMS]
-    copies = Cell(f"{_number(rule['copies'])} of {_number(rule['desiredCopies'])}", rule["copies"] or 0)
-    if rule["desiredCopies"] is None:
-        copies = Cell(_number(rule["copies"]))
-    return [
-        _named(rule, rule["type"]),
-        state_cell(ready_state(rule["ready"])),
-        _number(rule["sources"]),
-        copies,
-        _number(rule["conflicts"]),
-        _age(rule["lastRun"], now, "never"),
-        Cell(listed(affected, MOST_NAMES), len(affected)),
-        _condition(rule),
-    ]
+def _affected(rule: Document) -> Cell:
+    affected = [name for name, code in rule["namespaces"].items() if level_of(code) <= WARNING]
+    return Cell(listed(affected, MOST_NAMES), len(affected))
 
 
 def mirrors(document: Document) -> Element:
     """Return the tables of RegistryMirrors and of the findings about them."""
-    given = document["mirrors"]
-    rows = [Row(_mirror_cells(each), (ready_state(each["ready"]),)) for each in given]
-    checks = [
-        Row(_check_cells(mirror, each), (each["severity"], each["code"]))
-        for mirror in given
-        for each in mirror["checks"]
-    ]
-    columns = ("Mirror", "Upstream", "Ready", "Findings", "Message")
-    content = [_table("RegistryMirrors", columns, rows, "No RegistryMirrors.")]
-    if checks:
-        content += [element("h3", "Checks of mirrors"), _table("Findings of mirrors", _CHECK_COLUMNS, checks, "")]
+    columns: Columns = {
+        "Mirror": itemgetter("name"),
+        "Upstream": itemgetter("registry"),
+        "Ready": _ready,
+        "Findings": lambda mirror: str(len(mirror["checks"])),
+        "Message": _condition,
+    }
+    of_checks: Columns = {
+        "Mirror": itemgetter("mirror"),
+        "Severity": lambda check: state_cell(check["severity"]),
+        "Code": lambda check: Cell(check["code"], states=(check["code"],)),
+        "Object": lambda check: _object(check["object"]) if check["object"] else "",
+        "Reason": itemgetter("reason"),
+        "What to do": _todo,
+    }
+    content = [_table("RegistryMirrors", columns, document["mirrors"], "No RegistryMirrors.")]
+    if checks := [{**each, "mirror": mirror["name"]} for mirror in document["mirrors"] for each in mirror["checks"]]:
+        content += [element("h3", "Checks of mirrors"), _table("Findings of mirrors", of_checks, checks, "")]
     return section("mirrors", "Registry mirrors", *content)
-
-
-_CHECK_COLUMNS = ("Mirror", "Severity", "Code", "Object", "Reason", "What to do")
-
-
-def _mirror_cells(mirror: Document) -> list[Cell | Content]:
-    return [
-        mirror["name"],
-        mirror["registry"],
-        state_cell(ready_state(mirror["ready"])),
-        str(len(mirror["checks"])),
-        _condition(mirror),
-    ]
-
-
-def _check_cells(mirror: Document, check: Document) -> list[Cell | Content]:
-    severity = state_cell(check["severity"])
-    return [mirror["name"], severity, check["code"], _object(check["object"]), check["reason"], _todo(check["todo"])]
 
 
 def rates(document: Document) -> Element:
     """Return the table of ExchangeRates."""
-    columns = ("Rate", "Pair", "Value", "Date", "Last change", "Ready", "Message")
-    rows = [Row(_rate_cells(each, document["time"]), (ready_state(each["ready"]),)) for each in document["rates"]]
-    return section("rates", "Exchange rates", _table("ExchangeRates", columns, rows, "No ExchangeRates."))
-
-
-def _rate_cells(rate: Document, now: str) -> list[Cell | Content]:
-    day = rate["date"] or ""
-    return [
-        _named(rate),
-        f"{rate['base']}/{rate['currency']}",
-        str(rate["rate"] or ""),
-        Cell(_with_quiet(day or "none", ago(day, now)), day),
-        _age(rate["lastChange"], now, "not known"),
-        state_cell(ready_state(rate["ready"])),
-        _condition(rate),
-    ]
+    now = document["time"]
+    columns: Columns = {
+        "Rate": _named,
+        "Pair": lambda rate: f"{rate['base']}/{rate['currency']}",
+        "Value": lambda rate: str(rate["rate"] or ""),
+        "Date": lambda rate: Cell(_with_quiet(rate["date"] or "none", ago(rate["date"], now)), rate["date"] or ""),
+        "Last change": lambda rate: _age(rate["lastChange"], now, "not known"),
+        "Ready": _ready,
+        "Message": _condition,
+    }
+    return section("rates", "Exchange rates", _table("ExchangeRates", columns, document["rates"], "No ExchangeRates."))
 
 
 def deferred(document: Document) -> Element:
     """Return the table of rolls that a later run makes."""
-    rows = [Row(_deferred_cells(each), ("deferred", each["code"])) for each in document["deferred"]]
-    content = _table("Deferred rolls", ("Workload", "Code", "Reason"), rows, "No roll is deferred.")
+    columns: Columns = {
+        "Workload": lambda roll: Cell(_object(roll), states=("deferred",)),
+        "Code": lambda roll: Cell(roll["code"], states=(roll["code"],)),
+        "Reason": itemgetter("reason"),
+    }
+    content = _table("Deferred rolls", columns, document["deferred"], "No roll is deferred.")
     return section("deferred", "Deferred rolls", content)
-
-
-def _deferred_cells(roll: Document) -> list[Cell | Content]:
-    return [_object(roll), roll["code"], roll["reason"]]
 
 
 def notes(document: Document) -> Element | None:
@@ -245,23 +191,29 @@ def notes(document: Document) -> Element | None:
     return section("notes", "Notes", lines(texts[:MOST_ROWS])) if texts else None
 
 
-def _table(caption: str, columns: Sequence[str], rows: Sequence[Row], empty: str, all_rows: int = 0) -> Element:
-    if not rows:
+def _table(caption: str, columns: Columns, items: Sequence[Document], empty: str, of_all: int = 0) -> Element:
+    if not items:
         return element("p", empty, class_="quiet")
-    made = table(caption, columns, rows[:MOST_ROWS])
-    if len(rows) > MOST_ROWS:
-        text = f"The first {MOST_ROWS} of {max(all_rows, len(rows))} rows. `chores status -o json` has all of them."
-        made.append(element("p", text, class_="note"))
+    made = table(caption, columns, items[:MOST_ROWS])
+    if len(items) > MOST_ROWS:
+        number = max(of_all, len(items))
+        made.append(_note(f"The first {MOST_ROWS} of {number} rows. `chores status -o json` has all of them."))
     return made
+
+
+def _note(text: str) -> Element:
+    return element("p", text, class_="note")
+
+
+def _ready(resource: Document) -> Cell:
+    return state_cell(_READY.get(resource["ready"], "unknown"))
 
 
 def _condition(resource: Document) -> str:
     return ": ".join(filter(None, (resource["reason"], resource["message"])))
 
 
-def _object(key: Document | None) -> Content:
-    if not key:
-        return ""
+def _object(key: Document) -> Element:
     return _named({**key, "name": _name(key)})
 
 
@@ -278,12 +230,12 @@ def _name(key: Document) -> str:
     return f"{key['kind'].lower()}/{key['name']}"
 
 
-def _todo(text: str) -> Content:
-    words, command = with_command(text)
-    return element("div", words, element("code", command)) if command else text
+def _todo(problem: Document) -> Content:
+    words, command = with_command(problem["todo"])
+    return element("div", words, element("code", command)) if command else problem["todo"]
 
 
-def _age(time: str | None, now: str, absent: str) -> Cell:
+def _age(time: str | None, now: str, absent: str = "never") -> Cell:
     if time is None:
         return Cell(absent, float(2**40))
     return Cell(element("time", ago(time, now) or time, title=clock(time)), seconds_between(time, now))

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from jobs.core.status.problems import UNCHANGED, all_clear, numbered, with_command
+from jobs.core.status.problems import LOGGED, UNCHANGED, all_clear, numbered, with_command
 from jobs.core.status.runs import seconds_between
 from jobs.kit.values.text import brief, coloured, listed, visible
 
@@ -103,7 +103,7 @@ def _group(group: Sequence[Mapping[str, Any]], *, verbose: bool) -> Iterator[str
     yield f"{severity}  {first['job']}  {first['code']}{count}"
     longest = 2000 if verbose else _LONGEST
     # A log has several lines; other reasons quote tenants, and stay one line.
-    lines = first["reason"].split("\n") if first["code"] in ("job-failing", "job-stuck") else [first["reason"]]
+    lines = first["reason"].split("\n") if first["code"] in LOGGED else [first["reason"]]
     yield from _wrapped(f"  {_name(first)}{brief(lines[0], longest)}", "    ")
     for line in lines[1:]:
         yield from _wrapped(f"    {brief(line, longest)}", "    ")
