@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 from msgspec import Struct
 
 from jobs.core.mirror_audit.findings import CODES
+from jobs.core.status.installed import parse_time
 from jobs.core.status.problems import (
     UNCHANGED,
     Evaluated,
@@ -18,20 +20,20 @@ from jobs.core.status.problems import (
     is_problem,
     of_findings,
     problem,
-    severity,
     todo,
 )
 from jobs.core.sync_copies.kinds import BY_NAME
 from jobs.kit.values.conditions import READY, Condition
 from jobs.kit.values.decoding import decode
 from jobs.kit.values.errors import InvalidObjectError
-from jobs.kit.values.model import ExitCode, Finding, Outcome, Result, Severity
-from jobs.kit.values.reads import Head, by_subject
+from jobs.kit.values.model import ExitCode, Finding, ObjectKey, Severity
+from jobs.kit.values.reads import Head
 from jobs.kit.values.text import listed
 
+_RATE_AGE = timedelta(days=5)  # the ECB publishes on working days: Easter has four days without rates
 _UNREAD = ("Unknown", "NotRead", "no run has read it yet")
 _MOST_NAMED = 3
-_RANK = {"critical": 0, "warning": 1}
+_RANK = {Severity.CRITICAL: 0, Severity.WARNING: 1}
 _REFUSED = "refused"
 _CODES = {"NamespaceNotOptedIn": "not-opted-in", "SourceRefused": _REFUSED}  # by reason, where these differ
 _CAPITAL = re.compile(r"(?<!^)(?=[A-Z])")
@@ -75,20 +77,21 @@ class Custom(Struct, frozen=True):
 
 def rules(read: Sequence[Custom], evaluated: Evaluated | None) -> tuple[list[dict[str, Any]], list[Problem]]:
     """Return the rules of the document, and the problems that only their statuses report."""
-    found, problems = [], []
+    found: list[dict[str, Any]] = []
+    problems: list[Problem] = []
     findings = _by_subject(evaluated)
     for each in read:
-        own = findings.get(each.head.key.name, [])
-        status, ready = _status(each), _ready(each)
+        key, status, ready = _decoded(each)
+        own = findings.get(key.name, [])
         readable = [finding for finding in own if not denied_right(finding)]
         is_evaluated = evaluated is not None and not evaluated.note and len(readable) == len(own)
-        desired = evaluated.desired.get(each.head.key.name, 0) if evaluated and is_evaluated else status.desired_copies
+        desired = evaluated.desired.get(key.name, 0) if evaluated and is_evaluated else status.desired_copies
         reported = {failed.namespace: _code(failed.reason) for failed in status.failed_namespaces or []}
         places = _places(readable) if is_evaluated else {**reported, **_places(readable)}
         found.append(
             {
-                "namespace": each.head.key.namespace,
-                "name": each.head.key.name,
+                "namespace": key.namespace,
+                "name": key.name,
                 "type": _spec(each).rule_type,
                 **ready,
                 "sources": status.sources,
@@ -99,7 +102,7 @@ def rules(read: Sequence[Custom], evaluated: Evaluated | None) -> tuple[list[dic
                 "namespaces": places,
             }
         )
-        problems += _of_rule(each, ready, own if is_evaluated else None)
+        problems += _of_rule(key, status, ready, own if is_evaluated else None)
     return found, problems
 
 
@@ -108,14 +111,14 @@ def mirrors(read: Sequence[Custom], evaluated: Evaluated | None) -> tuple[list[d
     found, problems = [], []
     findings = _by_subject(evaluated)
     for each in read:
-        own = [finding for finding in findings.get(each.head.key.name, []) if is_problem(finding)]
-        ready = _ready(each)
-        last_audit = _last_audit(each, ready, own)
+        key, status, ready = _decoded(each)
+        own = [finding for finding in findings.get(key.name, []) if is_problem(finding)]
+        last_audit = _last_audit(key, status, ready, own)
         checks = [*last_audit, *of_findings("mirror-audit", "", Evaluated(own))]
         names = ("code", "severity", "object", "reason", "todo")
         found.append(
             {
-                "name": each.head.key.name,
+                "name": key.name,
                 "registry": _spec(each).upstream_url.removeprefix("https://"),
                 **ready,
                 "checks": [{name: check[name] for name in names} for check in checks],
@@ -136,15 +139,15 @@ def _together(problems: Sequence[Problem]) -> list[Problem]:
     return list(found.values())
 
 
-def rates(read: Sequence[Custom]) -> tuple[list[dict[str, Any]], list[Problem]]:
-    """Return the rates of the document, and the problems that their statuses report."""
+def rates(read: Sequence[Custom], now: datetime) -> tuple[list[dict[str, Any]], list[Problem]]:
+    """Return the rates of the document, and the problems that their statuses report, or that are too old."""
     found, problems = [], []
     for each in read:
-        status, ready, spec = _status(each), _ready(each), _spec(each)
+        (key, status, ready), spec = _decoded(each), _spec(each)
         found.append(
             {
-                "namespace": each.head.key.namespace,
-                "name": each.head.key.name,
+                "namespace": key.namespace,
+                "name": key.name,
                 "base": spec.base,
                 "currency": spec.currency,
                 "rate": status.rate or None,
@@ -153,7 +156,14 @@ def rates(read: Sequence[Custom]) -> tuple[list[dict[str, Any]], list[Problem]]:
                 "lastChange": each.changed or None,
             }
         )
-        problems += _of_condition("fetch-rates", each, ready, None)
+        day = parse_time(status.date)
+        if ready["ready"] == "False":
+            problems.append(_problem("fetch-rates", key, _code(ready["reason"]), ready["message"]))
+        elif ready["ready"] == "True" and day and (age := now.date() - day.date()) > _RATE_AGE:
+            reason = f"the rate is of {day.date()}, {age.days} days ago"
+            todo = "name another provider in spec.provider, or check the network of the job"
+            name = f"{key.namespace}/{key.name}"
+            problems.append(problem("fetch-rates", "warning", "rate-too-old", key, reason, todo, [name]))
     return found, problems
 
 
@@ -167,8 +177,14 @@ def _code(reason: str) -> str:
     return _CODES.get(reason) or _CAPITAL.sub("-", reason).lower()
 
 
-def _of_rule(each: Custom, ready: Mapping[str, Any], own: Sequence[Finding] | None) -> list[Problem]:
-    """Return a problem for each reason of failed writes, with its namespaces, and that of the condition.
+def _problem(job: str, key: ObjectKey, code: str, reason: str, severity: str = "warning") -> Problem:
+    return problem(job, severity, code, key, reason, todo(job, code, key), (key.name,))
+
+
+def _of_rule(
+    key: ObjectKey, status: _Status, ready: Mapping[str, str], own: Sequence[Finding] | None
+) -> Iterator[Problem]:
+    """Yield a problem for each reason of failed writes, with its namespaces, and that of the condition.
 
     The evaluation (`own`) lists conflicts and other problems that it finds itself, and shows which writes are planned
     again: only these failed.
@@ -177,54 +193,38 @@ def _of_rule(each: Custom, ready: Mapping[str, Any], own: Sequence[Finding] | No
     if any(finding.exit_code is ExitCode.BRAKE for finding in own or ()):
         known.add("deletions-blocked")
     pending = None if own is None else {finding.object.namespace for finding in own if finding.fix}
-    status = _status(each)
+    reported = status.failed_namespaces or []
     failed: dict[str, list[str]] = {}
-    for one in status.failed_namespaces or []:
+    for one in reported:
         if _code(one.reason) not in known and (pending is None or one.namespace in pending):
             failed.setdefault(one.reason, []).append(one.namespace)
-    is_cut = status.failed_namespace_count > len(status.failed_namespaces or [])
-    of_all = status.failed_namespace_count if is_cut else 0
-    found = [_of_reason(each, ready, reason, names, of_all) for reason, names in sorted(failed.items())]
-    if ready["reason"] not in failed and (code := _code(ready["reason"])) not in known:
-        # A dry run does not check the right of the job to bind ClusterRoles.
-        found += _of_condition("sync-copies", each, ready, None if code == _REFUSED else own)
-    return found
-
-
-def _of_reason(each: Custom, ready: Mapping[str, Any], reason: str, names: Sequence[str], of_all: int) -> Problem:
-    code, key = _code(reason), each.head.key
-    number = f"at least {len(names)} of {of_all}" if of_all else str(len(names))
-    noun = "namespace" if number == "1" else "namespaces"
-    where = f"copies are not as desired in {number} {noun}: {listed(names, _MOST_NAMED)}"
-    text = f"{where}; {ready['message']}" if ready["reason"] == reason else where
-    return problem("sync-copies", "warning", code, key, text, todo("sync-copies", code, key), (key.name,))
-
-
-def _of_condition(job: str, each: Custom, ready: Mapping[str, Any], own: Sequence[Finding] | None) -> list[Problem]:
-    """Return the problem of a condition that is False; of an evaluated rule, only if its next run would write again.
-
-    Then the last run tried these writes and failed. Other findings are problems themselves.
-    """
-    if ready["ready"] != "False" or (own is not None and not any(finding.fix for finding in own)):
-        return []
+    for reason, names in sorted(failed.items()):
+        is_cut = status.failed_namespace_count > len(reported)
+        number = f"at least {len(names)} of {status.failed_namespace_count}" if is_cut else str(len(names))
+        noun = "namespace" if number == "1" else "namespaces"
+        where = f"copies are not as desired in {number} {noun}: {listed(names, _MOST_NAMED)}"
+        text = f"{where}; {ready['message']}" if ready["reason"] == reason else where
+        yield _problem("sync-copies", key, _code(reason), text)
     code = _code(ready["reason"])
-    key = each.head.key
-    return [problem(job, "warning", code, key, ready["message"], todo(job, code, key), (key.name,))]
+    # Of an evaluated rule, the last run tried and failed only if the next one would write again. A dry run does not
+    # check the right of the job to bind ClusterRoles.
+    has_failed = own is None or code == _REFUSED or any(finding.fix for finding in own)
+    if ready["ready"] == "False" and ready["reason"] not in failed and code not in known and has_failed:
+        yield _problem("sync-copies", key, code, ready["message"])
 
 
-def _last_audit(each: Custom, ready: Mapping[str, Any], own: Sequence[Finding]) -> list[Problem]:
+def _last_audit(key: ObjectKey, status: _Status, ready: Mapping[str, str], own: Sequence[Finding]) -> list[Problem]:
     """Return the problem with the message of the last audit, unless `own` has as many findings and one of its code.
 
     That audit probed, which a status does not: only its message may have the cause, such as a full volume.
     """
-    code, key = _code(ready["reason"]), each.head.key
+    code = _code(ready["reason"])
     found = CODES.get(code)
-    is_repeated = _status(each).findings <= len(own) and any(finding.code == code for finding in own)
+    is_repeated = status.findings <= len(own) and any(finding.code == code for finding in own)
     if ready["ready"] == "True" or not found or is_repeated:
         return []
     severity = "critical" if found.severity is Severity.CRITICAL else "warning"
-    reason = f"the last audit found: {ready['message']}"
-    return [problem("mirror-audit", severity, code, key, reason, todo("mirror-audit", code, key), (key.name,))]
+    return [_problem("mirror-audit", key, code, f"the last audit found: {ready['message']}", severity)]
 
 
 def _places(findings: Iterable[Finding]) -> dict[str, str]:
@@ -232,25 +232,26 @@ def _places(findings: Iterable[Finding]) -> dict[str, str]:
     worst: dict[str, tuple[int, str]] = {}
     for each in findings:
         if each.object.namespace and each.object.kind in BY_NAME:
-            rank = _RANK[severity(each)] if is_problem(each) else 2 if each.fix else 3 + (each.code == UNCHANGED)
+            rank = _RANK[each.severity] if is_problem(each) else 2 if each.fix else 3 + (each.code == UNCHANGED)
             namespace = each.object.namespace
             worst[namespace] = min(worst.get(namespace, (9, "")), (rank, each.code))
     return {namespace: code for namespace, (_, code) in sorted(worst.items())}
 
 
 def _by_subject(evaluated: Evaluated | None) -> dict[str, list[Finding]]:
-    results = (Result(each, Outcome.REPORTED) for each in (evaluated.findings if evaluated else ()))
-    return {name: [each.finding for each in group] for name, group in by_subject(results).items()}
+    found: dict[str, list[Finding]] = {}
+    for each in evaluated.findings if evaluated else ():
+        for name in each.subjects:
+            found.setdefault(name, []).append(each)
+    return found
 
 
-def _ready(each: Custom) -> dict[str, str]:
-    found = next((one for one in _status(each).conditions or [] if one.type == READY), None)
-    status, reason, message = (found.status, found.reason, found.message) if found else _UNREAD
-    return {"ready": status, "reason": reason, "message": message}
-
-
-def _status(each: Custom) -> _Status:
-    return each.head.status_as(_Status)
+def _decoded(each: Custom) -> tuple[ObjectKey, _Status, dict[str, str]]:
+    """Return the key, the status, and the fields of the condition Ready."""
+    status = each.head.status_as(_Status)
+    found = next((one for one in status.conditions or [] if one.type == READY), None)
+    ready = (found.status, found.reason, found.message) if found else _UNREAD
+    return each.head.key, status, dict(zip(("ready", "reason", "message"), ready, strict=True))
 
 
 def _spec(each: Custom) -> _Spec:

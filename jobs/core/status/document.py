@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime, timedelta
-from itertools import chain
+from datetime import datetime
 from typing import Any
 
 from jobs.core.status import custom
@@ -18,20 +17,18 @@ from jobs.core.status.problems import (
     limit,
     missing_right,
     numbered,
+    of_cronjob,
     of_findings,
-    of_job,
-    of_long_runs,
-    of_pod_message,
     problem,
     sort,
 )
 from jobs.core.status.runs import WITHOUT_CRONJOB, job_fields
+from jobs.kit.values.conditions import timestamp
 from jobs.kit.values.model import ObjectKey
 from jobs.kit.values.registry import JOBS
-from jobs.kit.values.resources import EXCHANGE_RATES, RULES
+from jobs.kit.values.resources import RULES
 from jobs.kit.values.text import listed
 
-RATE_AGE = timedelta(days=5)  # the ECB publishes on working days: Easter has four days without rates
 _INSTALL = "install the job, or delete them"
 _MOST_NAMED = 5
 _MOST_OF_A_KIND = 5000  # custom resources in the document; tenants create ExchangeRates
@@ -74,43 +71,33 @@ class Observed:
 
 def document(observed: Observed, now: datetime) -> dict[str, Any]:
     """Return the document; its fields are described in docs/status.md."""
+    target, time, evaluated = observed.target, timestamp(now), observed.evaluated
     cut: dict[str, str] = {}
-    own_rules = [each for each in observed.rules if each.head.key.namespace == observed.target.namespace]
-    rules, rule_problems = custom.rules(_most("rules", own_rules, cut), observed.evaluated.get("sync-copies"))
-    mirrors, mirror_problems = custom.mirrors(
-        _most("mirrors", observed.mirrors, cut), observed.evaluated.get("mirror-audit")
-    )
-    rates, rate_problems = custom.rates(_most("rates", observed.rates, cut))
+    own_rules = [each for each in observed.rules if each.head.key.namespace == target.namespace]
+    rules, rule_problems = custom.rules(_most("rules", own_rules, cut), evaluated.get("sync-copies"))
+    mirrors, mirror_problems = custom.mirrors(_most("mirrors", observed.mirrors, cut), evaluated.get("mirror-audit"))
+    rates, rate_problems = custom.rates(_most("rates", observed.rates, cut), now)
     jobs = _jobs(observed, rates, now)
+    found: list[Problem] = []
+    for each in jobs:
+        name, own = each["name"], evaluated.get(each["name"], Evaluated())
+        found += of_cronjob(ObjectKey("CronJob", name, target.namespace), each, time, is_braked=bool(own.brakes))
+        found += of_findings(name, target.namespace, own)
     needing = {
         "sync-copies": ("custom resources", len(rules)),
         "mirror-audit": ("custom resources", len(mirrors)),
         "fetch-rates": ("custom resources", len(rates)),
-        "roll-workloads": _fact(observed, "roll-workloads", "workloads"),
-        "farm-pods": _fact(observed, "farm-pods", "pods"),
+        "roll-workloads": ("workloads", evaluated.get("roll-workloads", Evaluated()).facts.get("workloads", 0)),
+        "farm-pods": ("pods", evaluated.get("farm-pods", Evaluated()).facts.get("pods", 0)),
     }
-    elsewhere = {each.name for each in observed.cronjobs if not each.suspended} & {*JOBS}
-    found = [
-        *_of_jobs(observed, jobs, now),
-        *_without_job(jobs, elsewhere, observed.target.namespace, needing),
-        *(
-            each
-            for job, evaluated in observed.evaluated.items()
-            for each in of_findings(job, observed.target.namespace, evaluated)
-        ),
-        *rule_problems,
-        *mirror_problems,
-        *rate_problems,
-        *_old_rates(rates, now),
-        *_unread_rules(observed),
-    ]
-    problems, cut_problems = limit(sort(found))
+    found += [*_without_job(observed, jobs, needing), *rule_problems, *mirror_problems, *rate_problems]
+    problems, cut_problems = limit(sort([*found, *_unread_rules(observed)]))
     return {
-        "version": observed.target.version,
-        "time": f"{now:%Y-%m-%dT%H:%M:%SZ}",
-        "server": observed.target.server,
-        "context": observed.target.context,
-        "namespace": observed.target.namespace,
+        "version": target.version,
+        "time": time,
+        "server": target.server,
+        "context": target.context,
+        "namespace": target.namespace,
         "unknown": _unknown(observed),
         "partial": observed.is_partial or any(each["notes"] for each in jobs),
         "jobs": jobs,
@@ -119,7 +106,11 @@ def document(observed: Observed, now: datetime) -> dict[str, Any]:
         "namespaces": list(observed.namespaces),
         "mirrors": mirrors,
         "rates": rates,
-        "deferred": _deferred(observed.evaluated.get("roll-workloads")),
+        "deferred": [
+            {**each.object._asdict(), "code": each.deferral or each.code, "reason": each.reason}
+            for each in evaluated.get("roll-workloads", Evaluated()).findings
+            if each.code == "deferred"
+        ],
         "notes": list(dict.fromkeys(observed.notes)),
         "limits": {**cut, **cut_problems},
     }
@@ -135,15 +126,6 @@ def _unknown(observed: Observed) -> str | None:
         return None
     others = f"; it is in {listed(installations, _MOST_NAMED)}" if installations else ""
     return f"kube-chores is not installed in namespace {namespace}{others}"
-
-
-def _of_jobs(observed: Observed, jobs: Sequence[Mapping[str, Any]], now: datetime) -> list[Problem]:
-    braked = {name for name, evaluated in observed.evaluated.items() if evaluated.brakes}
-    namespace = observed.target.namespace
-    found = (of_job(each["name"], namespace, each, is_braked=each["name"] in braked) for each in jobs)
-    long_runs = (of_long_runs(each["name"], namespace, each, f"{now:%Y-%m-%dT%H:%M:%SZ}") for each in jobs)
-    messages = (of_pod_message(each["name"], namespace, each["runs"]) for each in jobs)
-    return list(chain(*found, *long_runs, *messages))
 
 
 def _most(name: str, read: Sequence[Custom], cut: dict[str, str]) -> Sequence[Custom]:
@@ -172,24 +154,18 @@ def _jobs(observed: Observed, rates: Sequence[Mapping[str, Any]], now: datetime)
     return found
 
 
-def _fact(observed: Observed, job: str, noun: str) -> tuple[str, int]:
-    found = observed.evaluated.get(job)
-    return noun, found.facts.get(noun, 0) if found else 0
-
-
 def _without_job(
-    jobs: Sequence[Mapping[str, Any]], elsewhere: Set[str], namespace: str, needing: Mapping[str, tuple[str, int]]
+    observed: Observed, jobs: Sequence[Mapping[str, Any]], needing: Mapping[str, tuple[str, int]]
 ) -> list[Problem]:
     """Return the problems of jobs that do not run, although objects need them: by job, what they are and their number.
 
-    `elsewhere` are the jobs that run in another namespace.
+    All jobs but sync-copies read all namespaces, so such a job may run in another namespace.
     """
+    elsewhere = {each.name for each in observed.cronjobs if not each.suspended and each.name != "sync-copies"}
     states = {each["name"]: each["state"] for each in jobs}
-    for each in elsewhere - {"sync-copies"}:  # the other jobs read all namespaces
-        if states[each] == "not-installed":
-            states[each] = "ok"
+    runs = {job for job, state in states.items() if state == "not-installed" and job in elsewhere}
     if states.get("mirror-repair", "suspended") != "suspended":  # it audits too
-        states["mirror-audit"] = "ok"
+        runs.add("mirror-audit")
     return [
         problem(
             job,
@@ -197,32 +173,13 @@ def _without_job(
             f"job-{states[job]}",
             None,
             f"{numbered(number, noun)} need{'s' * (number == 1)} this job, which is {states[job].replace('-', ' ')}",
-            f'kubectl patch cronjob {job} -n {namespace} -p \'{{"spec": {{"suspend": false}}}}\''
+            f'kubectl patch cronjob {job} -n {observed.target.namespace} -p \'{{"spec": {{"suspend": false}}}}\''
             if states[job] == "suspended"
             else _INSTALL,
         )
         for job, (noun, number) in needing.items()
-        if number and states[job] in ("suspended", "not-installed")
+        if number and job not in runs and states[job] in ("suspended", "not-installed")
     ]
-
-
-def _old_rates(rates: Sequence[Mapping[str, Any]], now: datetime) -> list[Problem]:
-    found = []
-    for each in rates:
-        if each["ready"] == "True" and (day := _day(each["date"])) and now.date() - day > RATE_AGE:
-            key = ObjectKey(EXCHANGE_RATES.kind, each["name"], each["namespace"])
-            reason = f"the rate is of {day}, {(now.date() - day).days} days ago"
-            name = f"{each['namespace']}/{each['name']}"
-            todo = "name another provider in spec.provider, or check the network of the job"
-            found.append(problem("fetch-rates", "warning", "rate-too-old", key, reason, todo, [name]))
-    return found
-
-
-def _day(text: str | None) -> date | None:
-    try:
-        return date.fromisoformat(text or "")
-    except ValueError:
-        return None
 
 
 def _unread_rules(observed: Observed) -> list[Problem]:
@@ -242,8 +199,3 @@ def _unread_rules(observed: Observed) -> list[Problem]:
         for namespace, number in sorted(counts.items())
         if namespace not in read_by and namespace != own
     ]
-
-
-def _deferred(evaluated: Evaluated | None) -> list[dict[str, Any]]:
-    found = (each for each in (evaluated.findings if evaluated else ()) if each.code == "deferred")
-    return [{**each.object._asdict(), "code": each.deferral or each.code, "reason": each.reason} for each in found]

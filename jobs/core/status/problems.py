@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -135,11 +135,6 @@ class Evaluated:
         return [*([self.note] if self.note else []), *missing]
 
 
-def severity(finding: Finding) -> str:
-    """Return the word for the severity of a finding that is not INFO."""
-    return "warning" if finding.severity is Severity.WARNING else "critical"
-
-
 def denied_right(finding: Finding) -> tuple[str, str] | None:
     """Return the verb and the resource of a right that the user lacks, if that is the reason of a finding."""
     return right_in(finding.reason) if finding.code == "unreadable" else None
@@ -186,21 +181,16 @@ def of_findings(job: str, namespace: str, evaluated: Evaluated) -> list[Problem]
     return [*brakes, *(_of_finding(job, namespace, each) for each in found)]
 
 
-def _explain(job: str, namespace: str, code: str, key: ObjectKey) -> str:
-    """Return the command that explains a copy in conflict or a deferred roll, if the finding is about one."""
-    options = {
+def _of_finding(job: str, namespace: str, found: Finding) -> Problem:
+    code, key = found.deferral or found.code, found.object
+    remedy = found.remedy or todo(job, code, key)
+    explain = {
         ("sync-copies", "conflict"): ["-n", namespace],
         ("roll-workloads", _MISSING_SOURCE): ["--key-secret", f"{namespace}/{KEY_NAME}"],
     }.get((job, code))
-    if options is None or not key.namespace:
-        return ""
-    return f"; see {shlex.join(['chores', job, *options, '--explain', f'{key.namespace}/{key.name}'])}"
-
-
-def _of_finding(job: str, namespace: str, found: Finding) -> Problem:
-    code = found.deferral or found.code
-    remedy = found.remedy or todo(job, code, found.object) + _explain(job, namespace, code, found.object)
-    return problem(job, severity(found), code, found.object, found.reason, remedy, found.subjects)
+    if explain and key.namespace and not found.remedy:
+        remedy += f"; see {shlex.join(['chores', job, *explain, '--explain', f'{key.namespace}/{key.name}'])}"
+    return problem(job, found.severity.value, code, key, found.reason, remedy, found.subjects)
 
 
 def _brake_todo(job: str, namespace: str, brake: Brake, first: str) -> str:
@@ -211,18 +201,20 @@ def _brake_todo(job: str, namespace: str, brake: Brake, first: str) -> str:
 
 def todo(job: str, code: str, key: ObjectKey | None) -> str:
     """Return what to do about a code; a command that explains the object if there is no other remedy."""
-    found = _TODO.get(job, {}).get(code) or _TODO_OF_ALL.get(code)
-    if found:
+    if found := _TODO.get(job, {}).get(code) or _TODO_OF_ALL.get(code):
         return found
-    if code in _WITH_FINALIZERS:
-        owner = "find the owner of its finalizers"
-        if not key:
-            return owner
-        show = ["kubectl", "get", key.kind.lower(), key.name, "-o", "jsonpath={.metadata.finalizers}"]
-        return f"{owner}: {shlex.join(show + (['-n', key.namespace] if key.namespace else []))}"
-    if key and key.namespace:
-        return shlex.join(["kubectl", "describe", key.kind.lower(), key.name, "-n", key.namespace])
-    return shlex.join(["kubectl", "describe", key.kind.lower(), key.name]) if key else f"chores {job} --dry-run -v"
+    owner = "find the owner of its finalizers" if code in _WITH_FINALIZERS else ""
+    if not key:
+        return owner or f"chores {job} --dry-run -v"
+    named = (key.kind.lower(), key.name)
+    if owner:
+        return f"{owner}: {_kubectl(key.namespace, 'get', *named, '-o', 'jsonpath={.metadata.finalizers}')}"
+    return _kubectl(key.namespace, "describe", *named)
+
+
+def _kubectl(namespace: str, *words: str) -> str:
+    """Return a command with `-n` at its end, unless `namespace` is empty."""
+    return shlex.join(["kubectl", *words, *(("-n", namespace) if namespace else ())])
 
 
 def problem(
@@ -293,124 +285,102 @@ def limit(problems: Sequence[Problem]) -> tuple[list[Problem], dict[str, str]]:
     return kept, cut
 
 
-def of_job(name: str, namespace: str, fields: Mapping[str, Any], *, is_braked: bool = False) -> list[Problem]:
-    """Return the problems of a job that fails, is late, or failed and starts no run now.
+def of_cronjob(key: ObjectKey, fields: Mapping[str, Any], now: str, *, is_braked: bool) -> list[Problem]:
+    """Return the problems of a CronJob, whose `fields` are those of a job in the document.
 
-    If a brake is a problem already (`is_braked`), its runs that failed for it are none.
+    It fails, is late, or failed and starts no run now; its runs take too long; or its last run left problems in the
+    status of its pod. If a brake is a problem already (`is_braked`), its runs that failed for it are none.
     """
     state, runs = fields["state"], fields["runs"]
-    is_stuck = any(each["stuck"] for each in runs)
-    by_brake = is_braked and not is_stuck and _ended(runs) and _ended(runs)[0]["exitCode"] == ExitCode.BRAKE
-    found = [_failing(name, namespace, runs)] if state == "failing" and not by_brake else []
-    if state == "late" or (state == "failing" and fields["warning"] and len(_ended(runs)) == len(runs)):
-        last = f"the last success was at {fields['lastSuccess']}" if fields["lastSuccess"] else "it never succeeded"
-        before = (
-            f"the last run was scheduled for {fields['lastSchedule']}" if fields["lastSchedule"] else "none started"
-        )
-        late = "no run succeeded since the schedule was due three times"
-        reason = f"no run starts: {fields['warning']}" if fields["warning"] else f"{late}: {last}, {before}"
-        command = shlex.join(["kubectl", "describe", "cronjob", name, "-n", namespace])
-        found.append(problem(name, "critical", "job-late", _cronjob(name, namespace), reason, command))
+    ended = [each for each in runs if each["outcome"] != "running"]
+    stuck = next((each for each in runs if each["stuck"]), None)
+    found = []
+    if state == "failing" and (stuck or not (is_braked and ended[0]["exitCode"] == ExitCode.BRAKE)):
+        found.append(_failing(key, stuck, ended))
+    if state == "late" or (state == "failing" and fields["warning"] and len(ended) == len(runs)):
+        found.append(_late(key, fields))
+    found += [each for run in runs for each in _of_long_run(key, run, now, is_failing=state == "failing")]
+    if ended and ended[0]["outcome"] == "succeeded":
+        found += _of_pod_message(key, ended[0])
     return found
 
 
-def of_pod_message(name: str, namespace: str, runs: Sequence[Mapping[str, Any]]) -> list[Problem]:
-    """Return the problems that the last run left in the status of its pod, if it succeeded."""
-    last = next(iter(_ended(runs)), None)
-    if not last or last["outcome"] != "succeeded":
-        return []
-    log = shlex.join(["kubectl", "logs", "-n", namespace, f"job/{last['name']}"])
+def _late(key: ObjectKey, fields: Mapping[str, Any]) -> Problem:
+    last = f"the last success was at {fields['lastSuccess']}" if fields["lastSuccess"] else "it never succeeded"
+    before = f"the last run was scheduled for {fields['lastSchedule']}" if fields["lastSchedule"] else "none started"
+    late = f"no run succeeded since the schedule was due three times: {last}, {before}"
+    reason = f"no run starts: {fields['warning']}" if fields["warning"] else late
+    todo = _kubectl(key.namespace, "describe", "cronjob", key.name)
+    return problem(key.name, "critical", "job-late", key, reason, todo)
+
+
+def _of_pod_message(key: ObjectKey, run: Mapping[str, Any]) -> Iterator[Problem]:
+    writes_todo = f"correct what the message names; the next run tries again; see {_log(key, run)}"
     words = {
         pod_message.METRICS_NOT_SENT: ("no alert can see it: ", _METRICS_TODO),
-        pod_message.WRITES_FAILED: ("", f"correct what the message names; the next run tries again; see {log}"),
+        pod_message.WRITES_FAILED: ("", writes_todo),
     }
-    return [
-        problem(
-            name,
-            "warning",
-            code,
-            _cronjob(name, namespace),
-            f"run {last['name']} succeeded, but {words[code][0]}{text}",
-            words[code][1],
+    for code, text in pod_message.read(run["message"]):
+        what, todo = words[code]
+        yield problem(key.name, "warning", code, key, f"run {run['name']} succeeded, but {what}{text}", todo)
+
+
+def _of_long_run(key: ObjectKey, run: Mapping[str, Any], now: str, *, is_failing: bool) -> Iterator[Problem]:
+    """Yield the problem of a run that takes too long, or that its deadline ended, also before a success."""
+    took = span(seconds_between(run["start"], run["end"] or now) or 0.0)
+    if run["slow"]:
+        node = f" on node {run['node']}" if run["node"] else ""
+        reason = f"run {run['name']}{node} has not ended after {took}, longer than usual"
+        todo = (
+            "nothing before its deadline, if it has more to do than usual; else check its node, and let the next "
+            f"run replace it: {_kubectl(key.namespace, 'delete', 'job', run['name'])}"
         )
-        for code, text in pod_message.read(last["message"])
-    ]
+        yield problem(key.name, "warning", "job-slow", key, reason, todo)
+    elif run["reason"] == DEADLINE and not is_failing and (seconds_between(run["end"], now) or 0.0) < _DEADLINE_SECONDS:
+        why = last_lines(run["message"]) or "no message"
+        reason = f"run {run['name']} was ended by its deadline after {took}: {why}"
+        yield problem(key.name, "warning", "job-failing", key, reason, _failing_todo(key, run))
 
 
-def of_long_runs(name: str, namespace: str, fields: Mapping[str, Any], now: str) -> list[Problem]:
-    """Return the problems of runs that take too long, and of those that their deadline ended, also before a success."""
-    key = _cronjob(name, namespace)
-    found = []
-    for each in fields["runs"]:
-        seconds = seconds_between(each["start"], each["end"] or now) or 0.0
-        if each["slow"]:
-            node = f" on node {each['node']}" if each["node"] else ""
-            reason = f"run {each['name']}{node} has not ended after {span(seconds)}, longer than usual"
-            end = shlex.join(["kubectl", "delete", "job", each["name"], "-n", namespace])
-            todo = (
-                "nothing before its deadline, if it has more to do than usual; else check its node, and let the next "
-                f"run replace it: {end}"
-            )
-            found.append(problem(name, "warning", "job-slow", key, reason, todo))
-        elif each["reason"] == DEADLINE and fields["state"] != "failing" and _age(each, now) < _DEADLINE_SECONDS:
-            why = last_lines(each["message"])
-            reason = f"run {each['name']} was ended by its deadline after {span(seconds)}: {why or 'no message'}"
-            found.append(problem(name, "warning", "job-failing", key, reason, _failing_todo(each, namespace)))
-    return found
-
-
-def _age(run: Mapping[str, Any], now: str) -> float:
-    return seconds_between(run["end"], now) or 0.0
-
-
-def _failing(name: str, namespace: str, runs: Sequence[Mapping[str, Any]]) -> Problem:
-    stuck = next((each for each in runs if each["stuck"]), None)
-    failed = [each for each in runs if each["outcome"] == "failed"]
-    number = next((n for n, each in enumerate(_ended(runs)) if each["outcome"] != "failed"), len(failed))
+def _failing(key: ObjectKey, stuck: Mapping[str, Any] | None, ended: Sequence[Mapping[str, Any]]) -> Problem:
+    number = next((n for n, each in enumerate(ended) if each["outcome"] != "failed"), len(ended))
     what = "the last run" if number == 1 else f"the last {number} runs"
     if stuck:
         starts = stuck["exitCode"] is not None
         now = f"a pod of run {stuck['name']} failed{_code(stuck)}" if starts else f"run {stuck['name']} does not start"
         before = f"; {what} failed" if number else ""
         reason = f"{now}{before}: {stuck['message'] or 'no message'}"
-        return problem(name, "critical", "job-stuck", _cronjob(name, namespace), reason, _stuck_todo(stuck, namespace))
-    last = _ended(runs)[0]
+        return problem(key.name, "critical", "job-stuck", key, reason, _stuck_todo(key, stuck))
+    last = ended[0]
     reason = f"{what} failed{_code(last)}: {last_lines(last['message']) or 'no message'}"
-    worst = "warning" if number == 1 and len(_ended(runs)) > 1 and last["exitCode"] in (1, 143) else "critical"
-    return problem(name, worst, "job-failing", _cronjob(name, namespace), reason, _failing_todo(last, namespace))
+    worst = "warning" if number == 1 and len(ended) > 1 and last["exitCode"] in (1, 143) else "critical"
+    return problem(key.name, worst, "job-failing", key, reason, _failing_todo(key, last))
 
 
 def _code(run: Mapping[str, Any]) -> str:
     """Return exit code and reason of a run in brackets, such as (exit code 137, OOMKilled)."""
-    code = [f"exit code {run['exitCode']}"] if run["exitCode"] is not None else []
-    words = [*code, *([run["reason"]] if run["reason"] else [])]
-    return f" ({', '.join(words)})" if words else ""
+    code = "" if run["exitCode"] is None else f"exit code {run['exitCode']}"
+    words = ", ".join(filter(None, (code, run["reason"])))
+    return f" ({words})" if words else ""
 
 
-def _ended(runs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    return [each for each in runs if each["outcome"] != "running"]
+def _stuck_todo(key: ObjectKey, run: Mapping[str, Any]) -> str:
+    pod_or_job = ("pod", run["pod"]) if run["pod"] else ("job", run["name"])
+    return _kubectl(key.namespace, "describe", *(["quota"] if "quota" in run["message"] else pod_or_job))
 
 
-def _cronjob(name: str, namespace: str) -> ObjectKey:
-    return ObjectKey("CronJob", name, namespace)
+def _log(key: ObjectKey, run: Mapping[str, Any]) -> str:
+    return shlex.join(["kubectl", "logs", "-n", key.namespace, f"job/{run['name']}"])
 
 
-def _stuck_todo(run: Mapping[str, Any], namespace: str) -> str:
-    if "quota" in run["message"]:
-        return shlex.join(["kubectl", "describe", "quota", "-n", namespace])
-    what = ("pod", run["pod"]) if run["pod"] else ("job", run["name"])
-    return shlex.join(["kubectl", "describe", *what, "-n", namespace])
-
-
-def _failing_todo(run: Mapping[str, Any], namespace: str) -> str:
-    describe = shlex.join(["kubectl", "describe", "job", run["name"], "-n", namespace])
+def _failing_todo(key: ObjectKey, run: Mapping[str, Any]) -> str:
     if run["reason"] == DEADLINE:
-        events = shlex.join(["kubectl", "get", "events", "-n", namespace, "--field-selector", "type=Warning"])
+        events = shlex.join(["kubectl", "get", "events", "-n", key.namespace, "--field-selector", "type=Warning"])
         longer = "if runs need longer, raise activeDeadlineSeconds of the CronJob; else check the nodes"
         return f"if no pod of the run started, find out why; {longer}; see {events}"
     if run["exitCode"] is None:  # no pod has a log
-        return describe
-    log = shlex.join(["kubectl", "logs", "-n", namespace, f"job/{run['name']}"])
+        return _kubectl(key.namespace, "describe", "job", run["name"])
+    log = _log(key, run)
     if run["reason"] == "OOMKilled":
         return f"raise the memory limit of the CronJob; see {log}"
     return {
