@@ -10,7 +10,7 @@ import pytest
 
 from jobs.core.mirror_audit.findings import CODES
 from jobs.core.status.document import Observed, document
-from jobs.core.status.installed import CronJob, JobPod, PodObject, RunJob, job_pod
+from jobs.core.status.installed import CronJob, JobPod, RunJob, Served, job_pod
 from jobs.core.status.page import page
 from jobs.core.status.problems import Evaluated, todo
 from jobs.core.status.text import text
@@ -230,7 +230,7 @@ def test_the_reason_of_a_killed_container_is_shown_with_and_without_a_log(
     status = {"phase": "Failed", "containerStatuses": [{"name": "chores", "state": {"terminated": ended}}]}
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "sync-copies-1", "uid": "u"}
     metadata = {"name": "p", "namespace": "kube-chores", "ownerReferences": [owner]}
-    read = msgspec.json.decode(json.dumps({"metadata": metadata, "status": status}), type=PodObject)
+    read = msgspec.json.decode(json.dumps({"metadata": metadata, "status": status}), type=Served)
 
     found = the_problem(synced(FAILED, last=ago(minutes=2), success=ago(minutes=9), pods=(job_pod(read),)))
 
@@ -412,7 +412,7 @@ def test_a_pod_that_no_scheduler_has_seen_is_critical_after_a_minute() -> None:
     def found(age: int, **spec: str) -> list[str]:
         at = {"name": "p", "namespace": "n", "ownerReferences": [owner], "creationTimestamp": ago(seconds=age)}
         text = json.dumps({"metadata": at, "spec": spec, "status": {"phase": "Pending"}})
-        read = msgspec.json.decode(text, type=PodObject)
+        read = msgspec.json.decode(text, type=Served)
         return [each["reason"] for each in document(stuck(pods=(job_pod(read),)), NOW)["problems"]]
 
     reason = "run sync-copies-1 does not start: pod p does not start: it has no node after a minute"
@@ -430,7 +430,7 @@ def test_a_pod_that_no_scheduler_has_seen_is_critical_after_a_minute() -> None:
 )
 def test_a_pod_is_pending_until_its_container_starts(state: dict[str, Any], expected: tuple[bool, str]) -> None:
     status = {"phase": "Pending", "containerStatuses": [{"name": "chores", "state": state}]}
-    read = job_pod(msgspec.convert({"metadata": {"name": "p", "namespace": "n"}, "status": status}, PodObject))
+    read = job_pod(msgspec.convert({"metadata": {"name": "p", "namespace": "n"}, "status": status}, Served))
 
     assert (read.is_pending, read.waiting) == expected
 

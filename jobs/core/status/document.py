@@ -10,13 +10,12 @@ from typing import Any
 
 from jobs.core.status import custom
 from jobs.core.status.custom import Custom
-from jobs.core.status.installed import CronJob, JobPod, RunJob, is_of_installation, order
+from jobs.core.status.installed import CronJob, JobPod, RunJob, is_of_installation
 from jobs.core.status.problems import (
     Evaluated,
     Problem,
     limit,
     missing_right,
-    numbered,
     of_cronjob,
     of_findings,
     problem,
@@ -27,7 +26,7 @@ from jobs.kit.values.conditions import timestamp
 from jobs.kit.values.model import ObjectKey
 from jobs.kit.values.registry import JOBS
 from jobs.kit.values.resources import RULES
-from jobs.kit.values.text import listed
+from jobs.kit.values.text import format_count, listed, plural
 
 _INSTALL = "install the job, or delete them"
 _MOST_NAMED = 5
@@ -139,7 +138,7 @@ def _jobs(observed: Observed, rates: Sequence[Mapping[str, Any]], now: datetime)
     namespace = observed.target.namespace
     own = {each.name: each for each in observed.cronjobs if each.namespace == namespace and is_of_installation(each)}
     found = []
-    for name in sorted({*JOBS, *own}, key=order):
+    for name in [*JOBS, *sorted(own.keys() - {*JOBS})]:
         cronjob, evaluated = own.get(name), observed.evaluated.get(name)
         fields = (
             job_fields(cronjob, observed.jobs, observed.pods, observed.warnings, now)
@@ -163,23 +162,20 @@ def _without_job(
     """
     elsewhere = {each.name for each in observed.cronjobs if not each.suspended and each.name != "sync-copies"}
     states = {each["name"]: each["state"] for each in jobs}
-    runs = {job for job, state in states.items() if state == "not-installed" and job in elsewhere}
     if states.get("mirror-repair", "suspended") != "suspended":  # it audits too
-        runs.add("mirror-audit")
-    return [
-        problem(
-            job,
-            "warning",
-            f"job-{states[job]}",
-            None,
-            f"{numbered(number, noun)} need{'s' * (number == 1)} this job, which is {states[job].replace('-', ' ')}",
-            f'kubectl patch cronjob {job} -n {observed.target.namespace} -p \'{{"spec": {{"suspend": false}}}}\''
-            if states[job] == "suspended"
-            else _INSTALL,
-        )
-        for job, (noun, number) in needing.items()
-        if number and job not in runs and states[job] in ("suspended", "not-installed")
-    ]
+        states["mirror-audit"] = "ok"
+    found = []
+    for job, (noun, number) in needing.items():
+        state = states[job]
+        if number and (state == "suspended" or (state == "not-installed" and job not in elsewhere)):
+            counted = format_count(noun, number)
+            reason = f"{counted} need{'s' * (number == 1)} this job, which is {state.replace('-', ' ')}"
+            patch = (
+                f'kubectl patch cronjob {job} -n {observed.target.namespace} -p \'{{"spec": {{"suspend": false}}}}\''
+            )
+            todo = patch if state == "suspended" else _INSTALL
+            found.append(problem(job, "warning", f"job-{state}", None, reason, todo))
+    return found
 
 
 def _unread_rules(observed: Observed) -> list[Problem]:
@@ -193,7 +189,7 @@ def _unread_rules(observed: Observed) -> list[Problem]:
             "warning",
             "not-read",
             ObjectKey("Namespace", namespace),
-            f"{number} {RULES.kind}{'' if number == 1 else 's'} in namespace {namespace}, which no sync-copies reads",
+            f"{format_count(plural(RULES.kind), number)} in namespace {namespace}, which no sync-copies reads",
             f"move them to namespace {observed.target.namespace}, or delete them" if read_by else _INSTALL,
         )
         for namespace, number in sorted(counts.items())

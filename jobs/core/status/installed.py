@@ -14,6 +14,7 @@ from jobs.kit.values.resources import CRON_JOBS, JOBS
 
 PART_OF = "app.kubernetes.io/part-of"
 _CONTAINER = "chores"
+_OUTCOMES = {"Complete": "succeeded", "Failed": "failed"}  # by condition of a Job
 # Reasons of Events that a CronJob creates no Jobs, and what their message quotes of its spec.
 _NO_RUNS = {
     "FailedCreate": "",
@@ -28,42 +29,74 @@ class _Container(Struct):
     args: list[str] | None = None
 
 
-class _PodSpec(Struct, rename="camel"):
-    containers: list[_Container] | None = None
-    node_name: str = ""
+class _Taint(Struct):
+    key: str = ""
+    value: str = ""
+    effect: str = ""
 
 
 class _Template(Struct):
-    spec: _PodSpec = msgspec.field(default_factory=_PodSpec)
+    spec: _Spec | None = None
 
 
-class _JobSpec(Struct, rename="camel"):
-    template: _Template = msgspec.field(default_factory=_Template)
-    active_deadline_seconds: int | None = None
+class _Spec(Struct, rename="camel"):
+    """The used fields of the specs of all kinds."""
 
-
-class _JobTemplate(Struct):
-    spec: _JobSpec = msgspec.field(default_factory=_JobSpec)
-
-
-class _CronJobSpec(Struct, rename="camel"):
     schedule: str = ""
     time_zone: str | None = None
     suspend: bool | None = None
-    job_template: _JobTemplate = msgspec.field(default_factory=_JobTemplate)
+    job_template: _Template | None = None
+    active_deadline_seconds: int | None = None
+    template: _Template | None = None
+    containers: list[_Container] | None = None
+    node_name: str = ""
+    taints: list[_Taint] | None = None
 
 
-class _CronJobStatus(Struct, rename="camel"):
+class _Condition(Struct, rename="camel"):
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
+
+
+class _ContainerState(Struct, rename="camel"):
+    exit_code: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+class _States(Struct):
+    terminated: _ContainerState | None = None
+    waiting: _ContainerState | None = None
+
+
+class _ContainerStatus(Struct):
+    name: str = ""
+    state: _States = msgspec.field(default_factory=_States)
+
+
+class _Status(Struct, rename="camel"):
+    """The used fields of the statuses of all kinds."""
+
     last_schedule_time: str | None = None
     last_successful_time: str | None = None
+    start_time: str | None = None
+    completion_time: str | None = None
+    conditions: list[_Condition] | None = None
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    container_statuses: list[_ContainerStatus] | None = None
 
 
-class CronJobObject(Struct):
-    """A CronJob as the API serves it."""
+class Served(Struct):
+    """A CronJob, a Job, a pod or a node as the API serves it."""
 
     metadata: Metadata
-    spec: _CronJobSpec = msgspec.field(default_factory=_CronJobSpec)
-    status: _CronJobStatus = msgspec.field(default_factory=_CronJobStatus)
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: _Status = msgspec.field(default_factory=_Status)
 
 
 class CronJob(Struct, frozen=True):
@@ -89,28 +122,6 @@ class CronJob(Struct, frozen=True):
         return any(each.startswith(("--dry-run", "--check")) for each in self.args)
 
 
-class _Condition(Struct, rename="camel"):
-    type: str = ""
-    status: str = ""
-    reason: str = ""
-    message: str = ""
-    last_transition_time: str | None = None
-
-
-class _JobStatus(Struct, rename="camel"):
-    start_time: str | None = None
-    completion_time: str | None = None
-    conditions: list[_Condition] | None = None
-
-
-class JobObject(Struct):
-    """A Job as the API serves it."""
-
-    metadata: Metadata
-    spec: _JobSpec = msgspec.field(default_factory=_JobSpec)
-    status: _JobStatus = msgspec.field(default_factory=_JobStatus)
-
-
 class RunJob(Struct, frozen=True):
     """A Job of a CronJob: one run. `outcome` is succeeded, failed or running; `reason` and `message` explain a failure.
 
@@ -125,43 +136,6 @@ class RunJob(Struct, frozen=True):
     reason: str = ""
     message: str = ""
     deadline: int = 0
-
-
-class _Terminated(Struct, rename="camel"):
-    exit_code: int = 0
-    reason: str = ""
-    message: str = ""
-
-
-class _Waiting(Struct):
-    reason: str = ""
-    message: str = ""
-
-
-class _State(Struct):
-    terminated: _Terminated | None = None
-    waiting: _Waiting | None = None
-
-
-class _ContainerStatus(Struct):
-    name: str = ""
-    state: _State = msgspec.field(default_factory=_State)
-
-
-class _PodStatus(Struct, rename="camel"):
-    phase: str = ""
-    reason: str = ""
-    message: str = ""
-    conditions: list[_Condition] | None = None
-    container_statuses: list[_ContainerStatus] | None = None
-
-
-class PodObject(Struct):
-    """A pod as the API serves it."""
-
-    metadata: Metadata
-    spec: _PodSpec = msgspec.field(default_factory=_PodSpec)
-    status: _PodStatus = msgspec.field(default_factory=_PodStatus)
 
 
 class JobPod(Struct, frozen=True):
@@ -188,23 +162,6 @@ class JobPod(Struct, frozen=True):
         return self.exit_code is not None or bool(self.reason or self.message)
 
 
-class _Taint(Struct):
-    key: str = ""
-    value: str = ""
-    effect: str = ""
-
-
-class _NodeSpec(Struct):
-    taints: list[_Taint] | None = None
-
-
-class NodeObject(Struct):
-    """A node as the API serves it."""
-
-    metadata: Metadata
-    spec: _NodeSpec = msgspec.field(default_factory=_NodeSpec)
-
-
 class _Involved(Struct):
     name: str = ""
 
@@ -220,19 +177,21 @@ class EventObject(Struct, rename="camel"):
     event_time: str | None = None
 
 
-def cron_job(read: CronJobObject) -> CronJob:
+def cron_job(read: Served) -> CronJob:
     """Return the reduced CronJob."""
-    containers = read.spec.job_template.spec.template.spec.containers or []
-    args = tuple(arg for each in containers if each.name == _CONTAINER for arg in each.args or [])
+    at, spec, status = read.metadata, read.spec, read.status
+    of_job = (spec.job_template or _Template()).spec or _Spec()
+    of_pod = (of_job.template or _Template()).spec or _Spec()
+    args = tuple(arg for each in of_pod.containers or [] if each.name == _CONTAINER for arg in each.args or [])
     return CronJob(
-        read.metadata.name,
-        read.metadata.namespace,
-        read.spec.schedule,
-        read.spec.time_zone or "",
-        bool(read.spec.suspend),
-        read.metadata.creation_timestamp or "",
-        read.status.last_schedule_time or "",
-        read.status.last_successful_time or "",
+        at.name,
+        at.namespace,
+        spec.schedule,
+        spec.time_zone or "",
+        bool(spec.suspend),
+        at.creation_timestamp or "",
+        status.last_schedule_time or "",
+        status.last_successful_time or "",
         args,
     )
 
@@ -242,30 +201,25 @@ def is_of_installation(cronjob: CronJob) -> bool:
     return cronjob.name in (*registry.JOBS, registry.VERIFY, registry.REPAIR) and not cronjob.is_dry_run
 
 
-def order(name: str) -> tuple[int, str]:
-    """Return the sort key of a CronJob by its name: the jobs first."""
-    return (registry.JOBS.index(name) if name in registry.JOBS else len(registry.JOBS), name)
-
-
-def run_job(read: JobObject) -> RunJob:
+def run_job(read: Served) -> RunJob:
     """Return the reduced Job; `cronjob` is empty if no CronJob owns it."""
-    owner = _owner(read.metadata, CRON_JOBS.kind)
-    ended = {each.type: each for each in read.status.conditions or [] if each.status == "True"}
-    start = read.status.start_time or read.metadata.creation_timestamp or ""
-    if done := ended.get("Complete"):
-        end = read.status.completion_time or done.last_transition_time or ""
-        return RunJob(read.metadata.name, owner, start, end, "succeeded")
-    if failed := ended.get("Failed"):
-        end = failed.last_transition_time or ""
-        return RunJob(read.metadata.name, owner, start, end, "failed", failed.reason, failed.message)
-    return RunJob(read.metadata.name, owner, start, "", "running", deadline=read.spec.active_deadline_seconds or 0)
+    at, status = read.metadata, read.status
+    ended = {each.type: each for each in status.conditions or [] if each.status == "True"}
+    start, deadline = status.start_time or at.creation_timestamp or "", read.spec.active_deadline_seconds or 0
+    outcome, done = next(
+        ((outcome, ended[condition]) for condition, outcome in _OUTCOMES.items() if condition in ended),
+        ("running", _Condition()),
+    )
+    end = status.completion_time or done.last_transition_time or ""
+    owner = _owner(at, CRON_JOBS.kind)
+    return RunJob(at.name, owner, start, end, outcome, done.reason, done.message, deadline)
 
 
-def job_pod(read: PodObject) -> JobPod:
+def job_pod(read: Served) -> JobPod:
     """Return the reduced pod; `job` is empty if no Job owns it."""
     status, name = read.status, read.metadata.name
     job, created = _owner(read.metadata, JOBS.kind), read.metadata.creation_timestamp or ""
-    state = next((each.state for each in status.container_statuses or [] if each.name == _CONTAINER), _State())
+    state = next((each.state for each in status.container_statuses or [] if each.name == _CONTAINER), _States())
     if ended := state.terminated:
         reason = status.reason or (ended.reason if ended.reason not in ("Error", "Completed") else "")
         return JobPod(name, job, created, ended.exit_code, ended.message.strip() or status.message, reason=reason)
@@ -282,7 +236,7 @@ def job_pod(read: PodObject) -> JobPod:
     return JobPod(name, job, created, waiting=waiting, is_unscheduled=is_unscheduled, is_pending=is_pending, node=node)
 
 
-def taints(read: NodeObject) -> list[str]:
+def taints(read: Served) -> list[str]:
     """Return the taints that keep pods from a node, as kubectl prints them."""
     found = (each for each in read.spec.taints or [] if each.effect != "PreferNoSchedule")
     return [f"{each.key}{f'={each.value}' if each.value else ''}:{each.effect}" for each in found]

@@ -14,13 +14,10 @@ from jobs.core.status.custom import Custom
 from jobs.core.status.installed import (
     PART_OF,
     CronJob,
-    CronJobObject,
     EventObject,
-    JobObject,
     JobPod,
-    NodeObject,
-    PodObject,
     RunJob,
+    Served,
     cron_job,
     is_of_installation,
     job_pod,
@@ -84,11 +81,11 @@ class Reads:
     def cron_jobs(self, namespace: str) -> list[CronJob]:
         """Return the CronJobs of all installations; with rights in `namespace` only, those of it."""
         try:
-            found = self._list(CRON_JOBS, CronJobObject, cron_job, "")
+            found = self._list(CRON_JOBS, Served, cron_job, "")
         except ApiError as error:
             if not error.is_permission:
                 raise
-            found = self.attempt(lambda: self._list(CRON_JOBS, CronJobObject, cron_job, namespace))
+            found = self.attempt(lambda: self._list(CRON_JOBS, Served, cron_job, namespace))
         return [each for each in found if is_of_installation(each)]
 
     def with_warnings(self, cronjobs: Sequence[CronJob], namespace: str) -> list[CronJob]:
@@ -104,8 +101,8 @@ class Reads:
 
         Kubernetes deletes the pods of a Job at its deadline.
         """
-        jobs = self.attempt(lambda: self._list(JOBS, JobObject, run_job, namespace))
-        pods = self.attempt(lambda: self._list(PODS, PodObject, job_pod, namespace))
+        jobs = self.attempt(lambda: self._list(JOBS, Served, run_job, namespace))
+        pods = self.attempt(lambda: self._list(PODS, Served, job_pod, namespace))
         active = {each.name for each in jobs if each.outcome == "running"}
         with_pod = {each.job for each in pods if not each.has_ended}
         warnings: dict[str, str] = {}
@@ -129,7 +126,7 @@ class Reads:
         ]
 
     def _taints(self) -> list[list[str]]:
-        return self._list(NODES, NodeObject, taints, "", selector="")
+        return self._list(NODES, Served, taints, "", selector="")
 
     def _warnings(self, namespace: str, fields: str) -> dict[str, str]:
         events = self.attempt(lambda: self._list(EVENTS, EventObject, warning, namespace, "", fields))

@@ -14,9 +14,10 @@ from xml.etree.ElementTree import Element
 
 from jobs.core.status import sections
 from jobs.core.status.elements import badge, element, html
-from jobs.core.status.problems import all_clear, numbered
+from jobs.core.status.problems import all_clear
 from jobs.core.status.runs import clock
 from jobs.core.status.timeline import timeline
+from jobs.kit.values.text import format_count
 
 Document = Mapping[str, Any]
 
@@ -53,9 +54,9 @@ def _headline(document: Document) -> str:
     if not counts:
         return sections.sentence(all_clear(document))
     parts = [f"{counts['critical']} critical"] if counts["critical"] else []
-    parts += [numbered(counts["warning"], "warnings")] if counts["warning"] else []
+    parts += [format_count("warnings", counts["warning"])] if counts["warning"] else []
     prefix = "The status is unknown; " if document["unknown"] else ""
-    return f"{prefix}{numbered(counts.total(), 'problems')}: {', '.join(parts)}"
+    return f"{prefix}{format_count('problems', counts.total())}: {', '.join(parts)}"
 
 
 def _body(document: Document) -> list[Element]:

@@ -238,11 +238,6 @@ def problem(
     }
 
 
-def numbered(number: int, noun: str) -> str:
-    """Return a number with its noun, which is given as plural."""
-    return f"{number} {noun.removesuffix('s') if number == 1 else noun}"
-
-
 def all_clear(document: Mapping[str, Any]) -> str:
     """Return the sentence of a document without problems."""
     if document["unknown"]:

@@ -19,9 +19,9 @@ from jobs.core.status.elements import (
     state_cell,
     table,
 )
-from jobs.core.status.problems import LOGGED, all_clear, by_namespace, numbered, with_command
+from jobs.core.status.problems import LOGGED, all_clear, by_namespace, with_command
 from jobs.core.status.runs import ago, clock, seconds_between
-from jobs.kit.values.text import brief, listed
+from jobs.kit.values.text import brief, format_count, listed
 from jobs.kit.values.turns import first_of_each
 
 MOST_PLACES = 2_000_000  # of a rule in a namespace: 4 MB of the page
@@ -72,7 +72,7 @@ def jobs(document: Document) -> Element:
 
 def _summary(job: Document) -> Element:
     counted = [f"{number} {word}" for word, number in job["summary"].items() if number]
-    counted += [numbered(number, word) for word, number in job["facts"].items() if number]
+    counted += [format_count(word, number) for word, number in job["facts"].items() if number]
     return element("div", ", ".join(counted), lines(job["notes"]))
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from jobs.core.status.problems import LOGGED, UNCHANGED, all_clear, numbered, with_command
+from jobs.core.status.problems import LOGGED, UNCHANGED, all_clear, with_command
 from jobs.core.status.runs import seconds_between
-from jobs.kit.values.text import brief, coloured, listed, visible
+from jobs.kit.values.text import brief, coloured, format_count, listed, visible
 
 _WIDTH = 80
 _MOST_GROUPS = 15
@@ -73,7 +73,7 @@ def _objects(job: Mapping[str, Any], room: int) -> str:
         line = ", ".join(parts)
         if parts and len(line) <= room:
             return line
-    return next((numbered(number, name) for name, number in job["facts"].items()), "")
+    return next((format_count(name, number) for name, number in job["facts"].items()), "")
 
 
 def _problems(document: Mapping[str, Any], *, verbose: bool) -> Iterator[str]:

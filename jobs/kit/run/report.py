@@ -17,9 +17,9 @@ import click
 from jobs import __version__
 from jobs.kit.api.messages import Traffic
 from jobs.kit.run.results import UNCHANGED, is_reported
-from jobs.kit.run.rows import DRY_RUN, WORDS, format_count, format_groups, format_rows, indented, word
+from jobs.kit.run.rows import DRY_RUN, WORDS, format_groups, format_rows, indented, word
 from jobs.kit.values.model import DryRun, ExitCode, Plan, Result, RunOptions, Severity
-from jobs.kit.values.text import brief, visible
+from jobs.kit.values.text import brief, format_count, visible
 
 _PIECES = 100  # of a report that are printed at once
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import click
 
 from jobs.kit.values.model import Change, DryRun, Finding, Outcome, Result, RunOptions, Severity
-from jobs.kit.values.text import HIDDEN, brief, coloured, visible
+from jobs.kit.values.text import HIDDEN, brief, coloured, format_count, visible
 from jobs.kit.values.turns import in_turns
 
 # The words that each line of a dry run has.
@@ -103,11 +103,6 @@ def word(result: Result) -> str:
     if result.outcome in (Outcome.DONE, Outcome.PLANNED) and result.finding.fix:
         return result.finding.fix.action.word
     return result.finding.code if result.outcome is Outcome.REPORTED else result.outcome.value
-
-
-def format_count(name: str, number: int) -> str:
-    """Return a number with its noun, of which `name` is the plural; or with an adjective, which has none."""
-    return f"{number} {name.removesuffix('s') if number == 1 else name}"
 
 
 class _Rows:

@@ -60,6 +60,11 @@ def plural(noun: str) -> str:
     return f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
 
 
+def format_count(name: str, number: int) -> str:
+    """Return a number with its noun, of which `name` is the plural; or with an adjective, which has none."""
+    return f"{number} {name.removesuffix('s') if number == 1 else name}"
+
+
 def without_credentials(url: str) -> str:
     """Return a URL for messages, without its credentials and query."""
     parts = urlsplit(url)
