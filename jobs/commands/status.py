@@ -20,10 +20,10 @@ from jobs.core.status.problems import Evaluated
 from jobs.core.status.text import text
 from jobs.kit.run import flags
 from jobs.kit.run.flags import PREFIX, Option
-from jobs.kit.run.job import Job, NoOptions
+from jobs.kit.run.job import NoOptions
 from jobs.kit.run.runner import evaluate
 from jobs.kit.run.session import Session, in_session
-from jobs.kit.values.errors import ApiError, ConfigurationError, UnreachableError
+from jobs.kit.values.errors import ApiError, ConfigurationError
 from jobs.kit.values.model import ExitCode, RunOptions
 from jobs.kit.values.registry import JOBS, OF_THE_WEB, REPAIR, module
 from jobs.kit.values.resources import REGISTRY_MIRRORS, RULES
@@ -92,8 +92,7 @@ def _status(context: click.Context, session: Session, options: RunOptions) -> Ex
 
 
 def _document(context: click.Context, session: Session) -> dict[str, Any]:
-    cluster = session.cluster()
-    reads = Reads(cluster)
+    reads = Reads(session.cluster())
     cronjobs = reads.cron_jobs(session.namespace)
     is_known = not reads.notes
     installations = sorted({each.namespace for each in cronjobs})
@@ -105,14 +104,20 @@ def _document(context: click.Context, session: Session) -> dict[str, Any]:
     now = session.transport.clock.now()
     rules, mirrors, rates = reads.custom(RULES), reads.custom(REGISTRY_MIRRORS), reads.rates()
     own = {each.name: each for each in cronjobs if each.namespace == namespace}
-    options = {
-        name: _options(context, name, own[name].args[1:] if name in own else (), reads.settings(namespace, name))
-        for name in JOBS
-        if name not in OF_THE_WEB
-        if name in own or not is_known or (name == "mirror-audit" and REPAIR in own)
-    }
-    evaluated, namespaces = _evaluated(session, namespace, options)
     connection = session.connection
+    # Evaluated as in a pod of the installation.
+    in_pod = replace(connection, in_pod=False, pod_name="", pod_namespace=namespace)
+    there = replace(session, connection=in_pod, options=replace(session.options, namespace=namespace))
+    evaluated: dict[str, Evaluated] = {}
+    namespaces: list[str] = []
+    for name in JOBS:
+        is_installed = name in own or (name == "mirror-audit" and REPAIR in own)
+        if name in OF_THE_WEB or (is_known and not is_installed):
+            continue
+        arguments = own[name].args[1:] if name in own else ()
+        options = _options(context, name, arguments, reads.settings(namespace, name))
+        evaluated[name], listed_namespaces = _evaluated(name, there, {**options, **_READ_ONLY})
+        namespaces += listed_namespaces
     observed = Observed(
         Target(__version__, connection.endpoint.server, connection.context, namespace),
         cronjobs,
@@ -169,33 +174,17 @@ def _options(
     return command.make_context(job, [*given, *arguments], help_option_names=help_names, resilient_parsing=True).params
 
 
-def _evaluated(
-    session: Session, namespace: str, options: Mapping[str, Mapping[str, Any]]
-) -> tuple[dict[str, Evaluated], list[str]]:
-    """Return the evaluation of each job of `options`, and the active namespaces if one of them lists all."""
-    # Evaluated as in a pod of the installation.
-    connection = replace(session.connection, in_pod=False, pod_name="", pod_namespace=namespace)
-    there = replace(session, connection=connection, options=replace(session.options, namespace=namespace))
-    found: dict[str, Evaluated] = {}
-    namespaces: list[str] = []
-    for name, given in options.items():
-        try:
-            job, of_job = _job(name, session.options, {**given, **_READ_ONLY})
-            plan, observed = evaluate(job, there, of_job)
-        except UnreachableError:
-            raise
-        except (ApiError, ConfigurationError) as error:
-            found[name] = Evaluated(note=f"not evaluated: {why_unread(error)}")
-            continue
-        found[name] = Evaluated.of(plan)
-        if name == "sync-copies":
-            namespaces = sorted(each.name for each in observed.namespaces if each.active)
-    return found, namespaces
+def _evaluated(name: str, session: Session, given: Mapping[str, Any]) -> tuple[Evaluated, list[str]]:
+    """Return the evaluation of a job with the options `given`, and the active namespaces if it lists all.
 
-
-def _job(name: str, run: RunOptions, given: Mapping[str, Any]) -> tuple[Job[Any, Any, Any], Any]:
-    """Return a job, and its options with those of `given`, except for those of all jobs: only -n is that of the job."""
+    Of the options of all jobs, only -n is that of the job.
+    """
     job = import_module(f"jobs.{module(name)}")
     own = {each.name: given[each.name] for each in fields(job.Options) if each.name != "run"}
-    options = job.Options(run=replace(run, namespace=given["namespace"], verbose=True), **own)
-    return job.job(options), options
+    try:
+        options = job.Options(run=replace(session.options, namespace=given["namespace"], verbose=True), **own)
+        plan, observed = evaluate(job.job(options), session, options)
+    except (ApiError, ConfigurationError) as error:
+        return Evaluated(note=f"not evaluated: {why_unread(error)}"), []
+    namespaces = observed.namespaces if name == "sync-copies" else ()
+    return Evaluated.of(plan), sorted(each.name for each in namespaces if each.active)

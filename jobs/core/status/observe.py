@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from msgspec import Raw, Struct
 from msgspec.structs import replace
@@ -34,15 +34,15 @@ from jobs.kit.api.custom_resources import from_cluster, not_installed
 from jobs.kit.values.decoding import decode
 from jobs.kit.values.errors import ApiError, ConfigurationError
 from jobs.kit.values.model import ObjectKey
-from jobs.kit.values.reads import Head, Invalid
+from jobs.kit.values.reads import Head
 from jobs.kit.values.resources import CONFIGMAPS, CRON_JOBS, EVENTS, EXCHANGE_RATES, JOBS, NODES, PODS, Resource
 from jobs.kit.values.stamps import MANAGER
 from jobs.kit.values.text import listed
 
 _MOST_TAINTS = 3
 _SELECTOR = f"{PART_OF}=kube-chores"
-Item = TypeVar("Item")
 Found = TypeVar("Found")
+Warned = tuple[str, str, str] | None  # the time of an Event, the name of its object, and its message
 
 
 class _ConfigMap(Struct):
@@ -81,19 +81,17 @@ class Reads:
     def cron_jobs(self, namespace: str) -> list[CronJob]:
         """Return the CronJobs of all installations; with rights in `namespace` only, those of it."""
         try:
-            found = self._list(CRON_JOBS, Served, cron_job, "")
+            found = self._list(CRON_JOBS, cron_job, "")
         except ApiError as error:
             if not error.is_permission:
                 raise
-            found = self.attempt(lambda: self._list(CRON_JOBS, Served, cron_job, namespace))
+            found = self._attempt(lambda: self._list(CRON_JOBS, cron_job, namespace))
         return [each for each in found if is_of_installation(each)]
 
     def with_warnings(self, cronjobs: Sequence[CronJob], namespace: str) -> list[CronJob]:
         """Return the CronJobs; those of `namespace` have the last warning why no run starts."""
-        fields = "involvedObject.kind=CronJob,type=Warning"
         own = {each.name: each for each in cronjobs if each.namespace == namespace}
-        events = self.attempt(lambda: self._list(EVENTS, EventObject, partial(no_run, own), namespace, "", fields))
-        last = {name: message for _, name, message in sorted(each for each in events if each)}
+        last = self._warnings(namespace, "involvedObject.kind=CronJob,type=Warning", partial(no_run, own))
         return [replace(each, warning=last.get(each.name, "")) if each in own.values() else each for each in cronjobs]
 
     def runs(self, namespace: str) -> tuple[list[RunJob], list[JobPod], dict[str, str]]:
@@ -101,36 +99,37 @@ class Reads:
 
         Kubernetes deletes the pods of a Job at its deadline.
         """
-        jobs = self.attempt(lambda: self._list(JOBS, Served, run_job, namespace))
-        pods = self.attempt(lambda: self._list(PODS, Served, job_pod, namespace))
+        jobs = self._attempt(lambda: self._list(JOBS, run_job, namespace))
+        pods = self._attempt(lambda: self._list(PODS, job_pod, namespace))
         active = {each.name for each in jobs if each.outcome == "running"}
         with_pod = {each.job for each in pods if not each.has_ended}
         warnings: dict[str, str] = {}
         if active - with_pod:
-            warnings.update(self._warnings(namespace, "involvedObject.kind=Job,reason=FailedCreate"))
+            warnings |= self._warnings(namespace, "involvedObject.kind=Job,reason=FailedCreate")
         lost = {each.name for each in jobs if each.reason == DEADLINE} - {each.job for each in pods}
         if lost or any(each.is_pending and not each.waiting and each.job in active for each in pods):
-            warnings.update(self._warnings(namespace, "involvedObject.kind=Pod,type=Warning"))
+            warnings |= self._warnings(namespace, "involvedObject.kind=Pod,type=Warning")
         return jobs, self._with_taints(pods), warnings
 
-    def _with_taints(self, pods: Sequence[JobPod]) -> list[JobPod]:
+    def _with_taints(self, pods: list[JobPod]) -> list[JobPod]:
         """Return the pods; those that no node takes name its taints: kube-scheduler 1.36 does not."""
         tainted = [each for each in pods if each.is_unscheduled and "untolerated taint" in each.waiting]
         if not tainted:
-            return [*pods]
-        counts = Counter(each for found in self.attempt(self._taints) for each in found)
+            return pods
+        nodes = self._attempt(lambda: self._list(NODES, taints, "", selector=""))
+        counts = Counter(each for found in nodes for each in found)
         named = listed([f"{taint} (nodes: {number})" for taint, number in counts.most_common()], _MOST_TAINTS)
         return [
             replace(each, waiting=f"taints of nodes: {named}; {each.waiting}") if each in tainted and named else each
             for each in pods
         ]
 
-    def _taints(self) -> list[list[str]]:
-        return self._list(NODES, Served, taints, "", selector="")
-
-    def _warnings(self, namespace: str, fields: str) -> dict[str, str]:
-        events = self.attempt(lambda: self._list(EVENTS, EventObject, warning, namespace, "", fields))
-        return {name: message for _, name, message in sorted(events)}
+    def _warnings(
+        self, namespace: str, fields: str, reduce: Callable[[EventObject], Warned] = warning
+    ) -> dict[str, str]:
+        """Return the last message of these Events by the name of their object."""
+        events = self._attempt(lambda: self._list(EVENTS, reduce, namespace, EventObject, selector="", fields=fields))
+        return {name: message for _, name, message in sorted(each for each in events if each)}
 
     def settings(self, namespace: str, job: str) -> dict[str, str]:
         """Return the settings of a job by their keys: those of all jobs, then its own."""
@@ -144,26 +143,25 @@ class Reads:
                 self._note(error)
         return {key: value for name in names for key, value in found.get(name, {}).items()}
 
-    def custom(self, resource: Resource, namespace: str = "") -> list[Custom]:
+    def custom(self, resource: Resource) -> list[Custom]:
         """Return the custom resources of a kind, also those that are not valid."""
 
         def read() -> list[Custom]:
-            valid, invalid, _ = from_cluster(self._cluster, resource, _keep, namespace)
+            valid, invalid, _ = from_cluster(self._cluster, resource, Custom)
             return [*valid, *(Custom(each.head) for each in invalid)]
 
-        return self.attempt(read)
+        return self._attempt(read)
 
     def rates(self) -> list[Custom]:
         """Return the ExchangeRates, each with the time at which its status changed last."""
         try:
-            return sorted(
-                self._list(EXCHANGE_RATES, _RateObject, _rate, "", selector=""), key=lambda each: each.head.key
-            )
+            found = self._list(EXCHANGE_RATES, _rate, "", _RateObject, selector="")
         except ApiError as error:
             self._note(not_installed(EXCHANGE_RATES) if error.status == 404 else error)
             return []
+        return sorted(found, key=lambda each: each.head.key)
 
-    def attempt(self, read: Callable[[], list[Found]]) -> list[Found]:
+    def _attempt(self, read: Callable[[], list[Found]]) -> list[Found]:
         """Return what `read` lists; if it fails, nothing, with a note."""
         try:
             return read()
@@ -178,9 +176,10 @@ class Reads:
     def _list(
         self,
         resource: Resource,
-        item: type[Item],
-        reduce: Callable[[Item], Found],
+        reduce: Callable[[Any], Found],
         namespace: str,
+        item: type[Struct] = Served,
+        *,
         selector: str = _SELECTOR,
         fields: str = "",
     ) -> list[Found]:
@@ -201,7 +200,3 @@ def _rate(read: _RateObject) -> Custom:
     own = (each for each in at.managed_fields or [] if (each.manager, each.subresource) == (MANAGER, "status"))
     head = Head(ObjectKey(EXCHANGE_RATES.kind, at.name, at.namespace), status=bytes(read.status))
     return Custom(head, bytes(read.spec), max((each.time for each in own), default=""))
-
-
-def _keep(head: Head, spec: bytes) -> Custom | Invalid:
-    return Custom(head, spec)
