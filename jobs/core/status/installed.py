@@ -12,7 +12,6 @@ from jobs.kit.values import registry
 from jobs.kit.values.decoding import Metadata, OwnerReference, decode_list
 from jobs.kit.values.resources import CRON_JOBS, JOBS
 
-PART_OF = "app.kubernetes.io/part-of"
 _CONTAINER = "chores"
 _OUTCOMES = {"Complete": "succeeded", "Failed": "failed"}  # by condition of a Job
 # Reasons of Events that a CronJob creates no Jobs, and what their message quotes of its spec.
@@ -91,12 +90,21 @@ class _Status(Struct, rename="camel"):
     container_statuses: list[_ContainerStatus] | None = None
 
 
-class Served(Struct):
-    """A CronJob, a Job, a pod or a node as the API serves it."""
+class _Involved(Struct):
+    name: str = ""
+
+
+class Served(Struct, rename="camel"):
+    """A CronJob, a Job, a pod, a node or an Event as the API serves it. Only Events have the fields after `status`."""
 
     metadata: Metadata
     spec: _Spec = msgspec.field(default_factory=_Spec)
     status: _Status = msgspec.field(default_factory=_Status)
+    involved_object: _Involved = msgspec.field(default_factory=_Involved)
+    reason: str = ""
+    message: str = ""
+    last_timestamp: str | None = None
+    event_time: str | None = None
 
 
 class CronJob(Struct, frozen=True):
@@ -160,21 +168,6 @@ class JobPod(Struct, frozen=True):
     def has_ended(self) -> bool:
         """Whether its container ended, or the pod failed without one."""
         return self.exit_code is not None or bool(self.reason or self.message)
-
-
-class _Involved(Struct):
-    name: str = ""
-
-
-class EventObject(Struct, rename="camel"):
-    """An Event as the API serves it."""
-
-    metadata: Metadata
-    involved_object: _Involved = msgspec.field(default_factory=_Involved)
-    reason: str = ""
-    message: str = ""
-    last_timestamp: str | None = None
-    event_time: str | None = None
 
 
 def cron_job(read: Served) -> CronJob:
@@ -242,12 +235,12 @@ def taints(read: Served) -> list[str]:
     return [f"{each.key}{f'={each.value}' if each.value else ''}:{each.effect}" for each in found]
 
 
-def warning(read: EventObject) -> tuple[str, str, str]:
+def warning(read: Served) -> tuple[str, str, str]:
     """Return the time of an Event, the name of its object, and its message."""
     return read.last_timestamp or read.event_time or "", read.involved_object.name, read.message
 
 
-def no_run(cronjobs: Mapping[str, CronJob], read: EventObject) -> tuple[str, str, str] | None:
+def no_run(cronjobs: Mapping[str, CronJob], read: Served) -> tuple[str, str, str] | None:
     """Return the same of an Event that one of these CronJobs cannot create Jobs.
 
     None if it has another reason, is from before the last run, or about a schedule or time zone that was changed since.

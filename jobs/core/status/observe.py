@@ -12,9 +12,7 @@ from msgspec.structs import replace
 
 from jobs.core.status.custom import Custom
 from jobs.core.status.installed import (
-    PART_OF,
     CronJob,
-    EventObject,
     JobPod,
     RunJob,
     Served,
@@ -40,7 +38,7 @@ from jobs.kit.values.stamps import MANAGER
 from jobs.kit.values.text import listed
 
 _MOST_TAINTS = 3
-_SELECTOR = f"{PART_OF}=kube-chores"
+_SELECTOR = "app.kubernetes.io/part-of=kube-chores"
 Found = TypeVar("Found")
 Warned = tuple[str, str, str] | None  # the time of an Event, the name of its object, and its message
 
@@ -124,11 +122,9 @@ class Reads:
             for each in pods
         ]
 
-    def _warnings(
-        self, namespace: str, fields: str, reduce: Callable[[EventObject], Warned] = warning
-    ) -> dict[str, str]:
+    def _warnings(self, namespace: str, fields: str, reduce: Callable[[Served], Warned] = warning) -> dict[str, str]:
         """Return the last message of these Events by the name of their object."""
-        events = self._attempt(lambda: self._list(EVENTS, reduce, namespace, EventObject, selector="", fields=fields))
+        events = self._attempt(lambda: self._list(EVENTS, reduce, namespace, selector="", fields=fields))
         return {name: message for _, name, message in sorted(each for each in events if each)}
 
     def settings(self, namespace: str, job: str) -> dict[str, str]:

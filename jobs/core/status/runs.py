@@ -46,21 +46,15 @@ def due_times(schedule: str, time_zone: str, now: datetime) -> Iterator[datetime
     from cronsim import CronSim, CronSimError
 
     try:
-        times = CronSim(
-            _MACROS.get(schedule, schedule.replace("?", "*")), now.astimezone(_zone(time_zone)), reverse=True
-        )
+        zone: tzinfo = ZoneInfo(time_zone) if time_zone else timezone.utc
+    except (OSError, ValueError, LookupError):  # the machine does not have it
+        zone = timezone.utc
+    try:
+        times = CronSim(_MACROS.get(schedule, schedule.replace("?", "*")), now.astimezone(zone), reverse=True)
     except CronSimError:
         return
     for each in times:
         yield each.astimezone(timezone.utc)
-
-
-def _zone(name: str) -> tzinfo:
-    """Return a time zone; UTC if the name is empty or the machine does not have it."""
-    try:
-        return ZoneInfo(name) if name else timezone.utc
-    except (OSError, ValueError, LookupError):
-        return timezone.utc
 
 
 _MOST_RUNS = 20  # of one CronJob: its history limits keep six, and Jobs by hand count
@@ -79,11 +73,7 @@ _LATE = timedelta(minutes=10)  # at least: a run may take some minutes, and cloc
 DEADLINE = "DeadlineExceeded"  # of a Job: activeDeadlineSeconds
 
 WITHOUT_CRONJOB: Mapping[str, Any] = {
-    "schedule": None,
-    "timeZone": None,
-    "lastSuccess": None,
-    "lastSchedule": None,
-    "warning": None,
+    **dict.fromkeys(("schedule", "timeZone", "lastSuccess", "lastSchedule", "warning")),
     "runs": [],
 }
 
@@ -100,11 +90,12 @@ def job_fields(
     of_job: dict[str, list[JobPod]] = {}
     for pod in sorted(pods, key=lambda each: each.created):
         of_job.setdefault(pod.job, []).append(pod)
-    usual = _usual(cronjob, own, now)
+    due = list(islice(due_times(cronjob.schedule, cronjob.time_zone, now), _MISSED))
+    usual = _usual(due, own)
     runs = [_run(each, of_job.get(each.name, []), warnings, usual, now) for each in own[:_MOST_RUNS]]
     last_success = max([cronjob.last_success, *(each.end for each in own if each.outcome == "succeeded")])
     return {
-        "state": _state(cronjob, runs, last_success, now),
+        "state": _state(cronjob, runs, due, last_success, now),
         "schedule": cronjob.schedule,
         "timeZone": cronjob.time_zone or None,
         "lastSuccess": last_success or None,
@@ -114,9 +105,8 @@ def job_fields(
     }
 
 
-def _usual(cronjob: CronJob, jobs: Sequence[RunJob], now: datetime) -> timedelta:
+def _usual(due: Sequence[datetime], jobs: Sequence[RunJob]) -> timedelta:
     """Return how long a run may take: 10 times the last one that succeeded, or 3 periods if that is shorter."""
-    due = list(islice(due_times(cronjob.schedule, cronjob.time_zone, now), 2))
     limits = [_MISSED * (due[0] - due[1])] if len(due) > 1 else []
     last = next((each for each in jobs if each.outcome == "succeeded"), None)
     if last and (start := parse_time(last.start)) and (end := parse_time(last.end)):
@@ -192,30 +182,24 @@ def _is_older(start: str, age: timedelta, now: datetime) -> bool:
     return since is not None and now - since > age
 
 
-def _state(cronjob: CronJob, runs: Sequence[Mapping[str, Any]], last_success: str, now: datetime) -> str:
+def _state(
+    cronjob: CronJob, runs: Sequence[Mapping[str, Any]], due: Sequence[datetime], last_success: str, now: datetime
+) -> str:
     if cronjob.suspended:
         return "suspended"
     active = [each for each in runs if each["outcome"] == "running"]
-    ended = sorted((each for each in runs if each["outcome"] != "running"), key=lambda each: each["end"] or "")
-    failed_last = bool(ended) and ended[-1]["outcome"] == "failed" and (ended[-1]["end"] or "") > last_success
-    if failed_last or any(each["stuck"] for each in active):
+    has_failed = any(each["outcome"] == "failed" and (each["end"] or "") > last_success for each in runs)
+    if has_failed or any(each["stuck"] for each in active):
         return "failing"
-    if is_late(cronjob, last_success, bool(active), now) or (cronjob.warning and not active):
+    # Due three times since the last success, or since the last run if none is active.
+    moments = [(last_success, _LATE), *([] if active else [(cronjob.last_schedule, _UNSTARTED)])]
+    sinces = [(parse_time(max(text, cronjob.created)), least) for text, least in moments]
+    is_late = len(due) == _MISSED and any(since and since < min(due[-1], now - least) for since, least in sinces)
+    if is_late or (cronjob.warning and not active):
         return "late"
     if active and last_success:
         return "running"
     return "ok" if last_success else "never"
-
-
-def is_late(cronjob: CronJob, last_success: str, is_active: bool, now: datetime) -> bool:
-    """Whether the CronJob was due three times since its last success, or since its last run if none is active.
-
-    The success is at least 10 minutes ago, or the last run 3.
-    """
-    due = list(islice(due_times(cronjob.schedule, cronjob.time_zone, now), _MISSED))
-    moments = [(last_success, _LATE), *([] if is_active else [(cronjob.last_schedule, _UNSTARTED)])]
-    sinces = [(parse_time(max(text, cronjob.created)), least) for text, least in moments]
-    return len(due) == _MISSED and any(since and since < min(due[-1], now - least) for since, least in sinces)
 
 
 def last_lines(log: str) -> str:

@@ -50,13 +50,12 @@ def _table(document: Mapping[str, Any]) -> Iterator[str]:
         )
         for job in document["jobs"]
     ]
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    for number, row in enumerate(rows):
-        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
-        room = _WIDTH - sum(widths) - 2 * len(widths)
-        if number:
-            cells[1] = coloured(cells[1], _COLORS.get(row[1]))
-        last = _objects(document["jobs"][number - 1], room) if number else "OBJECTS"
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    room = _WIDTH - sum(widths) - 2 * len(widths)
+    objects = ["OBJECTS", *(_objects(job, room) for job in document["jobs"])]
+    for row, last in zip(rows, objects, strict=True):
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        cells[1] = coloured(cells[1], _COLORS.get(row[1]))
         yield "  ".join([*cells, last]).rstrip()
 
 
