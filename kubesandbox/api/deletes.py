@@ -11,7 +11,7 @@ from ..schema.resources import Resource
 from .bodies import parse
 from .cluster import Answer, Call, Cluster, now, stamp
 from .errors import bad_request, conflict, details_of, not_found
-from .reads import bare, filter_of, page, shown
+from .reads import bare, page, shown
 from .store import Stored
 
 Obj = dict[str, Any]
@@ -98,7 +98,6 @@ def delete_collection(cluster: Cluster, call: Call) -> Answer:
     """DELETE of everything that is selected."""
     options = _delete_options(call)
     dry = call.dry_run or options.get("dryRun") == ["All"]
-    filter_of(call)
     with cluster.store.lock:
         found = page(cluster, call)
         for item in found.items:

@@ -7,6 +7,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -14,20 +15,20 @@ import msgspec
 from . import tables
 from .cluster import Answer, Call, Cluster
 from .errors import ApiError, bad_request, expired, not_acceptable, not_found
-from .selectors import field_matcher, field_terms, label_matcher
+from .selectors import field_terms, field_tests, label_tests
 from .store import Change, Stored, key_of
 
 Obj = dict[str, Any]
 OBJECTS, METADATA, TABLE = "objects", "metadata", "table"
 _SELECTABLE = {
-    "Event": "reason type source reportingComponent",
+    "Event": "reason type source reportingComponent involvedObject.kind involvedObject.namespace involvedObject.name "
+    "involvedObject.uid involvedObject.apiVersion involvedObject.fieldPath involvedObject.resourceVersion",
     "Secret": "type",
     "Namespace": "status.phase",
     "Pod": "spec.nodeName spec.restartPolicy spec.schedulerName spec.serviceAccountName spec.hostNetwork "
     "status.phase status.podIP status.nominatedNodeName",
     "Job": "status.successful",
 }
-_OF_INVOLVED = "kind namespace name uid apiVersion fieldPath resourceVersion"
 
 
 def form_of(accept: str) -> str:
@@ -47,35 +48,20 @@ def form_of(accept: str) -> str:
     raise not_acceptable()
 
 
-@dataclass(frozen=True)
-class Filter:
-    """The selectors of a list."""
-
-    labels: Callable[[dict[str, str]], bool] | None
-    fields: Callable[[Obj], bool] | None
-
-    @property
-    def empty(self) -> bool:
-        """Whether everything matches."""
-        return self.labels is None and self.fields is None
-
-    def matches(self, item: Stored) -> bool:
-        """Whether an object is selected."""
-        if self.labels is not None and not self.labels(item.obj["metadata"].get("labels") or {}):
-            return False
-        return self.fields is None or self.fields(item.obj)
-
-
-def filter_of(call: Call) -> Filter:
-    """The selectors of a request."""
+def filter_of(call: Call) -> Callable[[Stored], bool] | None:
+    """Whether an object is selected; None if all are."""
     resource = call.resource
     known = {"metadata.name", "metadata.namespace", *_SELECTABLE.get(resource.kind, "").split()}
-    if resource.kind == "Event":
-        known.update(f"involvedObject.{name}" for name in _OF_INVOLVED.split())
     if resource.schema:
         known |= resource.schema.selectable
-    fields = field_matcher(call.query.get("fieldSelector", ""), known.__contains__)
-    return Filter(label_matcher(call.query.get("labelSelector", "")), fields)
+    by_fields = field_tests(call.query.get("fieldSelector", ""), known)
+    by_labels = label_tests(call.query.get("labelSelector", ""))
+
+    def selects(item: Stored) -> bool:
+        labels = item.obj["metadata"].get("labels") or {}
+        return all(test(labels) for test in by_labels) and all(test(item.obj) for test in by_fields)
+
+    return selects if by_labels or by_fields else None
 
 
 def get(cluster: Cluster, call: Call) -> Answer:
@@ -88,12 +74,15 @@ def get(cluster: Cluster, call: Call) -> Answer:
 
 def shown(call: Call, item: Stored, status: int = 200) -> Answer:
     """One object in the requested form."""
-    form = form_of(call.headers.get("accept", ""))
+    return Answer(status, _in_form(call, form_of(call.headers.get("accept", "")), item))
+
+
+def _in_form(call: Call, form: str, item: Stored) -> bytes:
     if form == METADATA:
-        return Answer(status, item.metadata_only)
+        return item.metadata_only
     if form == TABLE:
-        return Answer(status, tables.render(call.resource, [item], call.query, item.obj["metadata"]["resourceVersion"]))
-    return Answer(status, item.raw)
+        return tables.render(call.resource, [item], call.query, {"resourceVersion": str(item.version)})
+    return item.raw
 
 
 @dataclass(frozen=True)
@@ -133,19 +122,21 @@ def page(cluster: Cluster, call: Call) -> Page:
     with store.lock:
         if single := _single(call):
             item = store.get(resource, *single)
-            return Page([item] if item and selected.matches(item) else [], store.version)
+            return Page([item] if item and (not selected or selected(item)) else [], store.version)
         if token:
             version, start, whole = _rest(cluster, call, token)
         else:
             _check_version(cluster, call)
             version, start, whole = store.version, 0, store.items(resource, call.namespace)
-        items = whole[start:] if start else whole
-        found, read = _collect(items, selected, limit)
-        if read == len(items):
+        items = whole[start:]
+        matching = ((place, item) for place, item in enumerate(items) if not selected or selected(item))
+        taken = list(islice(matching, limit if limit > 0 else None))
+        found = [item for _, item in taken]
+        if not limit or len(found) != limit or taken[-1][0] == len(items) - 1:
             return Page(found, version)
         store.keep_snapshot(resource, call.namespace, version, whole)
-    remaining = len(items) - len(found) if selected.empty else None
-    return Page(found, version, encode_token(version, _relative(call, items[read - 1])), remaining)
+    remaining = None if selected else len(items) - len(found)
+    return Page(found, version, encode_token(version, _relative(call, found[-1])), remaining)
 
 
 def _single(call: Call) -> tuple[str, str] | None:
@@ -169,18 +160,6 @@ def _rest(cluster: Cluster, call: Call, token: str) -> tuple[int, int, list[Stor
     if whole is None:
         raise expired(encode_token(-1, after))
     return version, bisect_right(whole, after, key=lambda item: _relative(call, item)), whole
-
-
-def _collect(items: list[Stored], selected: Filter, limit: int) -> tuple[list[Stored], int]:
-    if not limit and selected.empty:
-        return items, len(items)
-    found: list[Stored] = []
-    for place, item in enumerate(items):
-        if selected.matches(item):
-            found.append(item)
-            if len(found) == limit:
-                return found, place + 1
-    return found, len(items)
 
 
 def _number(call: Call, name: str) -> int:
@@ -212,7 +191,7 @@ def list_objects(cluster: Cluster, call: Call) -> Answer:
     if found.token and found.remaining is not None:
         meta["remainingItemCount"] = found.remaining
     if form == TABLE:
-        return Answer(200, tables.render(call.resource, found.items, call.query, meta["resourceVersion"], meta))
+        return Answer(200, tables.render(call.resource, found.items, call.query, meta))
     if form == METADATA:
         parts = [item.metadata_only for item in found.items]
         head = {"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": meta}
@@ -240,24 +219,21 @@ def watch(cluster: Cluster, call: Call) -> Answer:
 
 
 def _events(cluster: Cluster, call: Call) -> Iterator[bytes]:
-    selected, form = filter_of(call), form_of(call.headers.get("accept", ""))
+    selected, form = filter_of(call) or (lambda _item: True), form_of(call.headers.get("accept", ""))
     text = call.query.get("resourceVersion", "")
     initial = call.query.get("sendInitialEvents") == "true" or text in ("", "0")
     deadline = time.monotonic() + (_number(call, "timeoutSeconds") or 1800)
     store = cluster.store
     with store.lock:
         since = store.version if initial else int(text)
-        lost = (
-            not initial and bool(store.log) and since < store.log[0].version - 1 and len(store.log) == store.log.maxlen
-        )
-        items = [item for item in store.items(call.resource, call.namespace) if selected.matches(item)]
+        lost = not initial and len(store.log) == store.log.maxlen and since < store.log[0].version - 1
+        items = [item for item in store.items(call.resource, call.namespace) if initial and selected(item)]
     if lost:
         too_old = ApiError(410, "Expired", f"too old resource version: {since}")
         yield _line("ERROR", msgspec.json.encode(too_old.status()))
         return
-    if initial:
-        for item in items:
-            yield _line("ADDED", _in_form(call, form, item))
+    for item in items:
+        yield _line("ADDED", _in_form(call, form, item))
     if call.query.get("sendInitialEvents") == "true":
         yield _bookmark(call, since)
     while time.monotonic() < deadline:
@@ -265,10 +241,9 @@ def _events(cluster: Cluster, call: Call) -> Iterator[bytes]:
             fresh = _changes(cluster, call, since)
             if not fresh:
                 store.changed.wait(min(0.5, max(0.0, deadline - time.monotonic())))
-            latest = store.version if not fresh else fresh[-1].version
         for change in fresh:
+            since = change.version
             yield from _event(call, form, selected, change)
-        since = max(since, latest if fresh else since)
         if not fresh:
             yield b""
 
@@ -283,8 +258,8 @@ def _changes(cluster: Cluster, call: Call, since: int) -> list[Change]:
     return found[::-1]
 
 
-def _event(call: Call, form: str, selected: Filter, change: Change) -> Iterator[bytes]:
-    now, before = selected.matches(change.item), bool(change.previous and selected.matches(change.previous))
+def _event(call: Call, form: str, selected: Callable[[Stored], bool], change: Change) -> Iterator[bytes]:
+    now, before = selected(change.item), bool(change.previous and selected(change.previous))
     kind = change.type
     if kind == "MODIFIED" and now != before:
         kind = "ADDED" if now else "DELETED"
@@ -296,14 +271,6 @@ def _bookmark(call: Call, version: int) -> bytes:
     meta = {"resourceVersion": str(version), "annotations": {"k8s.io/initial-events-end": "true"}}
     obj = {"kind": call.resource.kind, "apiVersion": call.resource.api_version, "metadata": meta}
     return _line("BOOKMARK", msgspec.json.encode(obj))
-
-
-def _in_form(call: Call, form: str, item: Stored) -> bytes:
-    if form == METADATA:
-        return item.metadata_only
-    if form == TABLE:
-        return tables.render(call.resource, [item], call.query, str(item.version))
-    return item.raw
 
 
 def _line(kind: str, raw: bytes) -> bytes:

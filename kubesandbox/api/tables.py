@@ -10,17 +10,16 @@ from typing import Any
 import msgspec
 
 from ..schema.resources import Resource
-from .selectors import value_at
+from .selectors import value_at as _at
 from .store import Stored
 
 Obj = dict[str, Any]
 Cell = Callable[[Obj], Any]
+Columns = dict[str, Cell]
 
 
-def age(text: str | None) -> str:
+def age(text: str) -> str:
     """A time as kubectl shows its distance from now."""
-    if not text:
-        return "<unknown>"
     try:
         then = datetime.fromisoformat(text.replace("Z", "+00:00"))
     except ValueError:
@@ -39,17 +38,17 @@ def age(text: str | None) -> str:
     return f"{hours}h" if hours < 48 else f"{hours // 24}d"
 
 
-def _at(obj: Obj, path: str, default: Any = "") -> Any:
-    found = value_at(obj, path)
-    return default if found is None else found
-
-
 def _count(*names: str) -> Cell:
     return lambda obj: sum(len(obj.get(name) or {}) for name in names)
 
 
 def _field(path: str, default: Any = "") -> Cell:
     return lambda obj: _at(obj, path, default)
+
+
+def _age_of(*paths: str, default: str = "<unknown>") -> Cell:
+    """The age of the first time that is there."""
+    return lambda obj: next((age(text) for path in paths if (text := _at(obj, path))), default)
 
 
 def _job_status(obj: Obj) -> str:
@@ -59,17 +58,9 @@ def _job_status(obj: Obj) -> str:
     return "Running"
 
 
-def _role_of(obj: Obj) -> str:
-    return f"{_at(obj, 'roleRef.kind')}/{_at(obj, 'roleRef.name')}"
-
-
 def _pod_ready(obj: Obj) -> str:
     ready = sum(1 for status in _at(obj, "status.containerStatuses", []) if status.get("ready"))
     return f"{ready}/{len(_at(obj, 'spec.containers', []))}"
-
-
-def _completions(obj: Obj) -> str:
-    return f"{_at(obj, 'status.succeeded', 0)}/{_at(obj, 'spec.completions', 1)}"
 
 
 def _used(limits: bool) -> Cell:
@@ -86,19 +77,11 @@ def _selected(obj: Obj) -> str:
     return ",".join(f"{key}={value}" for key, value in labels.items()) or "<none>"
 
 
-def _last_seen(obj: Obj) -> str:
-    return age(_at(obj, "lastTimestamp") or _at(obj, "eventTime") or _at(obj, "metadata.creationTimestamp"))
-
-
-def _age_or(path: str, default: str) -> Cell:
-    return lambda obj: age(_at(obj, path)) if _at(obj, path) else default
-
-
-_NAME: dict[str, Cell] = {"Name": _field("metadata.name")}
-_AGE: dict[str, Cell] = {"Age": lambda obj: age(_at(obj, "metadata.creationTimestamp", None))}
-_CREATED: dict[str, Cell] = {**_NAME, "Created At": _field("metadata.creationTimestamp")}
-_ROLE: dict[str, Cell] = {**_NAME, "Role": _role_of, **_AGE}
-_COLUMNS: dict[str, dict[str, Cell]] = {
+_NAME: Columns = {"Name": _field("metadata.name")}
+_AGE: Columns = {"Age": _age_of("metadata.creationTimestamp")}
+_CREATED: Columns = {**_NAME, "Created At": _field("metadata.creationTimestamp")}
+_ROLE: Columns = {**_NAME, "Role": lambda obj: f"{_at(obj, 'roleRef.kind')}/{_at(obj, 'roleRef.name')}", **_AGE}
+_COLUMNS: dict[str, Columns] = {
     "ConfigMap": {**_NAME, "Data": _count("data", "binaryData"), **_AGE},
     "Secret": {**_NAME, "Type": _field("type"), "Data": _count("data"), **_AGE},
     "Namespace": {**_NAME, "Status": _field("status.phase"), **_AGE},
@@ -113,14 +96,14 @@ _COLUMNS: dict[str, dict[str, Cell]] = {
         "Timezone": _field("spec.timeZone", "<none>"),
         "Suspend": lambda obj: str(_at(obj, "spec.suspend", False)),
         "Active": lambda obj: len(_at(obj, "status.active", [])),
-        "Last Schedule": _age_or("status.lastScheduleTime", "<none>"),
+        "Last Schedule": _age_of("status.lastScheduleTime", default="<none>"),
         **_AGE,
     },
     "Job": {
         **_NAME,
         "Status": _job_status,
-        "Completions": _completions,
-        "Duration": _age_or("status.startTime", ""),
+        "Completions": lambda obj: f"{_at(obj, 'status.succeeded', 0)}/{_at(obj, 'spec.completions', 1)}",
+        "Duration": _age_of("status.startTime", default=""),
         **_AGE,
     },
     "Pod": {**_NAME, "Ready": _pod_ready, "Status": _field("status.phase"), "Restarts": lambda obj: "0", **_AGE},
@@ -128,7 +111,7 @@ _COLUMNS: dict[str, dict[str, Cell]] = {
     "ResourceQuota": {**_NAME, "Request": _used(limits=False), "Limit": _used(limits=True), **_AGE},
     "NetworkPolicy": {**_NAME, "Pod-Selector": _selected, **_AGE},
     "Event": {
-        "Last Seen": _last_seen,
+        "Last Seen": _age_of("lastTimestamp", "eventTime", "metadata.creationTimestamp"),
         "Type": _field("type"),
         "Reason": _field("reason"),
         "Object": lambda obj: f"{_at(obj, 'involvedObject.kind').lower()}/{_at(obj, 'involvedObject.name')}",
@@ -138,28 +121,24 @@ _COLUMNS: dict[str, dict[str, Cell]] = {
 }
 
 
-def _definition(name: str, kind: str, fmt: str = "", description: str = "", priority: int = 0) -> Obj:
-    return {"name": name, "type": kind, "format": fmt, "description": description or name, "priority": priority}
-
-
 _COLUMN = "Custom resource definition column (in JSONPath format)"
 _CUSTOM_AGE = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
 
 
-def _columns(resource: Resource) -> tuple[list[Obj], list[Cell]]:
-    if not resource.schema:
-        columns = _COLUMNS.get(resource.kind, {**_NAME, **_AGE})
-        definitions = [_definition(name, "string", "name" if name == "Name" else "") for name in columns]
-        return definitions, list(columns.values())
-    definitions, cells = [_definition("Name", "string", "name")], [*_NAME.values()]
-    for column in resource.schema.columns or [_CUSTOM_AGE]:
+def _columns(resource: Resource) -> list[tuple[Obj, Cell]]:
+    """The definition and the cell of each column."""
+    columns = _COLUMNS.get(resource.kind, {**_NAME, **_AGE}) if not resource.schema else _NAME
+    found = [(_definition(name, "string", "name" if name == "Name" else ""), cell) for name, cell in columns.items()]
+    for column in (resource.schema.columns or [_CUSTOM_AGE]) if resource.schema else []:
         kind, path = column["type"], column["jsonPath"]
         description = column.get("description") or f"{_COLUMN}: {path}"
-        definitions.append(
-            _definition(column["name"], kind, column.get("format", ""), description, column.get("priority", 0))
-        )
-        cells.append(_custom_cell(path, kind))
-    return definitions, cells
+        definition = _definition(column["name"], kind, column.get("format", ""), description, column.get("priority", 0))
+        found.append((definition, _custom_cell(path, kind)))
+    return found
+
+
+def _definition(name: str, kind: str, fmt: str, description: str = "", priority: int = 0) -> Obj:
+    return {"name": name, "type": kind, "format": fmt, "description": description or name, "priority": priority}
 
 
 _TOKEN = re.compile(r"\.([A-Za-z0-9_\-]+)|\['([^']+)'\]|\[\?\(@\.([\w.]+)\s*==\s*\"([^\"]*)\"\)\]|\[(\d+|\*)\]")
@@ -169,61 +148,48 @@ def json_path(obj: Any, path: str) -> list[Any]:
     """What a printer column's path finds: fields, indexes and equality filters."""
     found = [obj]
     for match in _TOKEN.finditer(path):
-        name, literal, field, expected, index = match.groups()
-        following: list[Any] = []
-        for node in found:
-            following += _step(node, name or literal, field, expected, index)
-        found = following
+        found = [each for node in found for each in _step(node, *match.groups())]
     return found
 
 
-def _step(node: Any, name: str | None, field: str | None, expected: str | None, index: str | None) -> list[Any]:
+def _step(node: Any, name: str | None, literal: str | None, field: str | None, expected: str, index: str) -> list[Any]:
+    name = name or literal
     if name is not None:
         return [node[name]] if isinstance(node, dict) and name in node else []
     items = node if isinstance(node, list) else []
     if field is not None:
         return [item for item in items if str(_at(item, field)) == expected]
-    if index == "*":
-        return list(items)
-    place = int(index or 0)
-    return [items[place]] if place < len(items) else []
+    return items if index == "*" else items[int(index) :][:1]
 
 
 def _custom_cell(path: str, kind: str) -> Cell:
     def cell(obj: Obj) -> Any:
-        found = json_path(obj, path)
-        if not found or found[0] is None:
-            return None
-        value = found[0]
-        if kind == "date":
+        value = next(iter(json_path(obj, path)), None)
+        if value is not None and kind == "date":
             return age(value)
-        if kind == "string" and not isinstance(value, str):
+        if value is not None and kind == "string" and not isinstance(value, str):
             return msgspec.json.encode(value).decode()
         return value
 
     return cell
 
 
-def render(
-    resource: Resource, items: list[Stored], query: Mapping[str, str], version: str, meta: Obj | None = None
-) -> bytes:
+def render(resource: Resource, items: list[Stored], query: Mapping[str, str], meta: Obj) -> bytes:
     """A Table of objects."""
-    definitions, cells = _columns(resource)
+    columns = _columns(resource)
     include = query.get("includeObject", "Metadata")
     rows = []
     for item in items:
-        row: Obj = {"cells": [cell(item.obj) for cell in cells]}
-        if include == "Object":
-            row["object"] = msgspec.Raw(item.raw)
-        elif include == "Metadata":
-            row["object"] = msgspec.Raw(item.metadata_only)
+        row: Obj = {"cells": [cell(item.obj) for _, cell in columns]}
+        if include in ("Object", "Metadata"):
+            row["object"] = msgspec.Raw(item.raw if include == "Object" else item.metadata_only)
         rows.append(row)
     return msgspec.json.encode(
         {
             "kind": "Table",
             "apiVersion": "meta.k8s.io/v1",
-            "metadata": meta or {"resourceVersion": version},
-            "columnDefinitions": definitions,
+            "metadata": meta,
+            "columnDefinitions": [definition for definition, _ in columns],
             "rows": rows,
         }
     )
