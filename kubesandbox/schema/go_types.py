@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from .fields import ANY, ATOMIC, STRUCT, Shape
 from .quantities import QuantityError, canonical
@@ -62,121 +65,41 @@ class GoType:
         return Shape(element=ANY) if self.element else ANY
 
 
-def struct(name: str, fields: Mapping[str, GoType], atomic: bool = False) -> GoType:
-    """A struct, which is served also if it is empty."""
-    return GoType(name, (dict,), fields, atomic=atomic, always=True)
-
-
-def text(name: str = "string") -> GoType:
-    """A string or a type of strings."""
-    return GoType(name, (str,))
-
-
-def always(kind: GoType) -> GoType:
-    """A field that is served also if it is empty."""
-    return replace(kind, always=True)
-
-
-def pointer(kind: GoType) -> GoType:
-    """A field that is served if it is given, also if it is empty."""
-    return replace(kind, pointer=True, always=False)
-
-
-def items(element: GoType, *keys: str) -> GoType:
-    """A list, atomic unless its items have keys."""
-    return GoType(f"[]{element.name}", (list,), element=element, keys=keys)
-
-
-def mapping(element: GoType, name: str = "") -> GoType:
-    """A map of strings to a type."""
-    return GoType(name or f"map[string]{element.name}", (dict,), element=element)
-
-
-STRING, BOOL, INT = text(), GoType("bool", (bool,)), GoType("int32", (int,))
-INT_OR_STRING = GoType("intstr.IntOrString", (int, str))
 QUANTITY = GoType("resource.Quantity", (str, int, float))
-RESOURCES = mapping(QUANTITY, "v1.ResourceList")
+_KNOWN = {
+    "string": GoType("string", (str,)),
+    "bool": GoType("bool", (bool,)),
+    "int32": GoType("int32", (int,)),
+    "IntOrString": GoType("intstr.IntOrString", (int, str)),
+    "ResourceList": GoType("v1.ResourceList", (dict,), element=QUANTITY),
+}
+_STRUCTS: dict[str, dict[str, str]] = yaml.safe_load((Path(__file__).parent / "types.yaml").read_text())
 
-_SELECTOR = struct(
-    "v1.LabelSelector",
-    {
-        "matchLabels": mapping(STRING),
-        "matchExpressions": items(
-            struct(
-                "v1.LabelSelectorRequirement",
-                {
-                    "key": always(STRING),
-                    "operator": always(text("v1.LabelSelectorOperator")),
-                    "values": items(STRING),
-                },
-            )
-        ),
-    },
-    atomic=True,
-)
-_PORT = {"protocol": pointer(text("v1.Protocol")), "port": pointer(INT_OR_STRING), "endPort": pointer(INT)}
-_PORTS = items(struct("v1.NetworkPolicyPort", _PORT))
-_PEER = {
-    "podSelector": pointer(_SELECTOR),
-    "namespaceSelector": pointer(_SELECTOR),
-    "ipBlock": pointer(struct("v1.IPBlock", {"cidr": always(STRING), "except": items(STRING)})),
-}
-_PEERS = items(struct("v1.NetworkPolicyPeer", _PEER))
-_POLICY = {
-    "podSelector": _SELECTOR,
-    "ingress": items(struct("v1.NetworkPolicyIngressRule", {"ports": _PORTS, "from": _PEERS})),
-    "egress": items(struct("v1.NetworkPolicyEgressRule", {"ports": _PORTS, "to": _PEERS})),
-    "policyTypes": items(text("v1.PolicyType")),
-}
-_LIMIT = {
-    "type": always(text("v1.LimitType")),
-    "max": RESOURCES,
-    "min": RESOURCES,
-    "default": RESOURCES,
-    "defaultRequest": RESOURCES,
-    "maxLimitRequestRatio": RESOURCES,
-}
-_SCOPE = {
-    "scopeName": always(text("v1.ResourceQuotaScope")),
-    "operator": always(text("v1.ScopeSelectorOperator")),
-    "values": items(STRING),
-}
-_SCOPES = {"matchExpressions": items(struct("v1.ScopedResourceSelectorRequirement", _SCOPE))}
-_QUOTA = {
-    "hard": RESOURCES,
-    "scopes": items(text("v1.ResourceQuotaScope")),
-    "scopeSelector": pointer(struct("v1.ScopeSelector", _SCOPES, atomic=True)),
-}
-_SECRET = dict.fromkeys(("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath"), STRING)
-_SUBJECT = {"kind": always(STRING), "apiGroup": STRING, "name": always(STRING), "namespace": STRING}
-_ROLE = {"apiGroup": always(STRING), "kind": always(STRING), "name": always(STRING)}
-_BINDING = {
-    "subjects": items(struct("v1.Subject", _SUBJECT, atomic=True)),
-    "roleRef": struct("v1.RoleRef", _ROLE, atomic=True),
-}
-_ACCOUNT = {
-    "secrets": items(struct("v1.ObjectReference", _SECRET, atomic=True), "name"),
-    "imagePullSecrets": items(struct("v1.LocalObjectReference", {"name": STRING}, atomic=True)),
-    "automountServiceAccountToken": pointer(BOOL),
-}
-# The types of kinds, without kind, apiVersion and metadata. Objects of other kinds are decoded with few checks.
-TYPES: dict[str, GoType] = {
-    "ClusterRoleBinding": struct("v1.ClusterRoleBinding", _BINDING),
-    "LimitRange": struct(
-        "v1.LimitRange",
-        {"spec": struct("v1.LimitRangeSpec", {"limits": always(items(struct("v1.LimitRangeItem", _LIMIT)))})},
-    ),
-    "NetworkPolicy": struct("v1.NetworkPolicy", {"spec": struct("v1.NetworkPolicySpec", _POLICY)}),
-    "ResourceQuota": struct(
-        "v1.ResourceQuota",
-        {
-            "spec": struct("v1.ResourceQuotaSpec", _QUOTA),
-            "status": struct("v1.ResourceQuotaStatus", {"hard": RESOURCES, "used": RESOURCES}),
-        },
-    ),
-    "RoleBinding": struct("v1.RoleBinding", _BINDING),
-    "ServiceAccount": struct("v1.ServiceAccount", _ACCOUNT),
-}
+
+def _type(text: str) -> GoType:
+    """The type that a text of types.yaml means."""
+    word, _, rest = text.partition(" ")
+    if word == "always":
+        return replace(_type(rest), always=True)
+    if word == "pointer":
+        return replace(_type(rest), pointer=True, always=False)
+    if word == "atomic":
+        return replace(_type(rest), atomic=True)
+    if word == "list":
+        item, _, key = rest.partition(" by ")
+        element = _type(item)
+        return GoType(f"[]{element.name}", (list,), element=element, keys=(key,) if key else ())
+    if word == "map":
+        element = _type(rest)
+        return GoType(f"map[string]{element.name}", (dict,), element=element)
+    if word in _STRUCTS:
+        fields = {name: _type(inner) for name, inner in _STRUCTS[word].items()}
+        return GoType(f"v1.{word}", (dict,), fields, always=True)
+    return _KNOWN.get(word) or GoType(f"v1.{word}", (str,))
+
+
+# Objects of other kinds are decoded with few checks.
+TYPES: dict[str, GoType] = {name: _type(name) for name in _STRUCTS}
 
 
 @dataclass(frozen=True)
