@@ -5,43 +5,29 @@ Reference: https://kubernetes.io/docs/reference/kubernetes-api/common-definition
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..schema.causes import Cause
-from ..schema.resources import Resource, qualified
+from ..schema.resources import Resource
 
 Obj = dict[str, Any]
 
 MEDIA_TYPES = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
-CONTINUE_EXPIRED = (
-    "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
-    "the continue parameter, or use the continue token in this response to retrieve the remainder of the results. "
-    "Continuing with the provided token results in an inconsistent list - objects that were created, modified, or "
-    "deleted between the time the first chunk was returned and now may show up in the list."
-)
 
 
+@dataclass(eq=False)
 class ApiError(Exception):
     """A request that fails: becomes a Status response."""
 
-    def __init__(
-        self,
-        code: int,
-        reason: str,
-        message: str,
-        details: Obj | None = None,
-        headers: dict[str, str] | None = None,
-        metadata: Obj | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.code = code
-        self.reason = reason
-        self.message = message
-        self.details = details
-        self.headers = headers or {}
-        self.metadata = metadata or {}
-        self.warnings: list[str] = []
+    code: int
+    reason: str
+    message: str
+    details: Obj | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+    metadata: Obj = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
 
     def status(self) -> Obj:
         """The Status object."""
@@ -81,12 +67,6 @@ def not_found(resource: Resource, name: str) -> ApiError:
     return ApiError(404, "NotFound", text, details_of(resource, name))
 
 
-def already_exists(resource: Resource, name: str) -> ApiError:
-    """409 of a create."""
-    text = f'{resource.qualified} "{name}" already exists'
-    return ApiError(409, "AlreadyExists", text, details_of(resource, name))
-
-
 def conflict(resource: Resource, name: str, why: str = MODIFIED) -> ApiError:
     """409 of an update or a precondition."""
     text = f'Operation cannot be fulfilled on {resource.qualified} "{name}": {why}'
@@ -108,8 +88,8 @@ def invalid(resource: Resource, name: str, causes: list[Cause]) -> ApiError:
     joined = texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
     details = details_of(resource, name, resource.kind)
     details["causes"] = [cause.as_dict() for cause in causes]
-    text = f'{qualified(resource.kind, resource.group)} "{name}" is invalid: {joined}'
-    return ApiError(422, "Invalid", text, details)
+    title = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
+    return ApiError(422, "Invalid", f'{title} "{name}" is invalid: {joined}', details)
 
 
 def bad_request(message: str) -> ApiError:
@@ -120,11 +100,6 @@ def bad_request(message: str) -> ApiError:
 def unauthorized() -> ApiError:
     """401."""
     return ApiError(401, "Unauthorized", "Unauthorized")
-
-
-def too_large(limit: int) -> ApiError:
-    """413 of a request body."""
-    return ApiError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {limit}")
 
 
 def method_not_allowed() -> ApiError:
@@ -141,14 +116,3 @@ def unsupported_media_type(accepted: tuple[str, ...] = MEDIA_TYPES) -> ApiError:
 def unknown_path() -> ApiError:
     """404 of a resource that a known API version does not have."""
     return ApiError(404, "NotFound", "the server could not find the requested resource", {})
-
-
-def not_acceptable() -> ApiError:
-    """406."""
-    text = "406: Not Acceptable\n\nAvailable representations: " + ", ".join(MEDIA_TYPES)
-    return ApiError(406, "NotAcceptable", text, {})
-
-
-def expired(fresh_token: str) -> ApiError:
-    """410 of a continue token, with the token that goes on from there."""
-    return ApiError(410, "Expired", CONTINUE_EXPIRED, metadata={"continue": fresh_token} if fresh_token else {})

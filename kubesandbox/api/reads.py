@@ -14,11 +14,17 @@ import msgspec
 
 from . import tables
 from .cluster import Answer, Call, Cluster
-from .errors import ApiError, bad_request, expired, not_acceptable, not_found
+from .errors import MEDIA_TYPES, ApiError, bad_request, not_found
 from .selectors import field_terms, field_tests, label_tests
 from .store import Change, Stored, key_of
 
 Obj = dict[str, Any]
+CONTINUE_EXPIRED = (
+    "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
+    "the continue parameter, or use the continue token in this response to retrieve the remainder of the results. "
+    "Continuing with the provided token results in an inconsistent list - objects that were created, modified, or "
+    "deleted between the time the first chunk was returned and now may show up in the list."
+)
 OBJECTS, METADATA, TABLE = "objects", "metadata", "table"
 _SELECTABLE = {
     "Event": "reason type source reportingComponent involvedObject.kind involvedObject.namespace involvedObject.name "
@@ -45,7 +51,8 @@ def form_of(accept: str) -> str:
             return TABLE
         if form in ("PartialObjectMetadata", "PartialObjectMetadataList") and settings.get("v") == "v1":
             return METADATA
-    raise not_acceptable()
+    text = "406: Not Acceptable\n\nAvailable representations: " + ", ".join(MEDIA_TYPES)
+    raise ApiError(406, "NotAcceptable", text, {})
 
 
 def filter_of(call: Call) -> Callable[[Stored], bool] | None:
@@ -158,7 +165,7 @@ def _rest(cluster: Cluster, call: Call, token: str) -> tuple[int, int, list[Stor
         version = cluster.store.version
     whole = cluster.store.snapshot(call.resource, call.namespace, version)
     if whole is None:
-        raise expired(encode_token(-1, after))
+        raise ApiError(410, "Expired", CONTINUE_EXPIRED, metadata={"continue": encode_token(-1, after)})
     return version, bisect_right(whole, after, key=lambda item: _relative(call, item)), whole
 
 

@@ -20,9 +20,9 @@ from .bodies import decoded, load_yaml, parse, unknown_fields
 from .cluster import Answer, Call, Cluster, now, stamp
 from .errors import (
     ApiError,
-    already_exists,
     bad_request,
     conflict,
+    details_of,
     forbidden,
     invalid,
     not_found,
@@ -82,7 +82,8 @@ def insert(cluster: Cluster, call: Call, obj: Obj) -> Stored:
         obj = managed_fields.updated(before_established(obj), obj, resource.shape, server, now())
     _validate(resource, obj, None)
     if cluster.store.get(resource, call.namespace, meta["name"]):
-        raise already_exists(resource, meta["name"])
+        text = f'{resource.qualified} "{meta["name"]}" already exists'
+        raise ApiError(409, "AlreadyExists", text, details_of(resource, meta["name"]))
     if call.dry_run:
         return Stored(obj)
     return cluster.store.put(resource, obj)

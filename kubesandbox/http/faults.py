@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -73,14 +73,13 @@ class Fault:
         path, *settings = rest.split() or [""]
         if not path:
             raise ValueError(f"a fault needs a method and a path, not {text!r}")
-        fault = cls(method=method, path=path)
+        values: dict[str, Any] = {}
         for setting in settings:
             name, _, value = setting.partition("=")
-            if name not in _SETTERS:
-                raise ValueError(f"a fault has no {name!r}, only {', '.join(_SETTERS)}")
-            _SETTERS[name](fault, value)
-        fault.__post_init__()
-        return fault
+            if name not in _READERS:
+                raise ValueError(f"a fault has no {name!r}, only {', '.join(_READERS)}")
+            values[name.replace("-", "_")] = _READERS[name](value)
+        return cls(method, path, **values)
 
     def matches(self, method: str, path: str, query: str) -> bool:
         """Whether a request is one of those meant."""
@@ -91,23 +90,15 @@ class Fault:
         )
 
 
-def _set_times(fault: Fault, value: str) -> None:
-    fault.times = None if value in ("all", "none", "") else int(value)
-
-
-def _set(name: str, convert: Callable[[str], object]) -> Callable[[Fault, str], None]:
-    return lambda fault, value: setattr(fault, name, convert(value))
-
-
-_SETTERS = {
-    "query": _set("query", str),
-    "kind": _set("kind", str),
-    "status": _set("status", int),
-    "retry-after": _set("retry_after", int),
-    "seconds": _set("seconds", float),
-    "body": _set("body", str.encode),
-    "skip": _set("skip", int),
-    "times": _set_times,
+_READERS: dict[str, Callable[[str], object]] = {
+    "query": str,
+    "kind": str,
+    "status": int,
+    "retry-after": int,
+    "seconds": float,
+    "body": str.encode,
+    "skip": int,
+    "times": lambda value: None if value in ("all", "none", "") else int(value),
 }
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from ..api.cluster import Answer, Cluster
-from ..api.errors import ApiError, PlainNotFoundError, too_large
+from ..api.errors import ApiError, PlainNotFoundError
 from ..api.rbac import ANONYMOUS, User
 from .faults import Faults, answer_of
 from .identity import user_of
@@ -184,7 +184,8 @@ class Handler(StreamRequestHandler):
         try:
             user = user_of(self.server.cluster, self.server.admin_token, incoming.headers)
             if len(incoming.body) > BODY_LIMIT:
-                raise too_large(BODY_LIMIT)
+                text = f"Request entity too large: limit is {BODY_LIMIT}"
+                raise ApiError(413, "RequestEntityTooLarge", text)
             return user, dispatch(self.server.cluster, user, *vars(incoming).values())
         except ApiError as error:
             body = msgspec.json.encode(error.status())

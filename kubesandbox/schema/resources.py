@@ -12,11 +12,6 @@ from .shapes import BASE, shape_of
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 
 
-def qualified(plural: str, group: str) -> str:
-    """secrets, or copyrators.kubechores.dev."""
-    return f"{plural}.{group}" if group else plural
-
-
 @dataclass(frozen=True)
 class Resource:
     """One resource of one API version."""
@@ -47,7 +42,7 @@ class Resource:
     @property
     def qualified(self) -> str:
         """secrets, or copyrators.kubechores.dev."""
-        return qualified(self.plural, self.group)
+        return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
     def key(self) -> tuple[str, str]:
