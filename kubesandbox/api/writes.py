@@ -11,8 +11,7 @@ import yaml
 
 from ..schema import kinds
 from ..schema.causes import Cause, forbidden_field, required
-from ..schema.kinds.core import CLAIM_IS_IMMUTABLE
-from ..schema.kinds.crds import before_established
+from ..schema.kinds.core import CLAIM_IS_IMMUTABLE, before_established
 from ..schema.resources import NAMESPACES, PERSISTENT_VOLUME_CLAIMS, STORAGE_CLASSES, Resource
 from ..schema.validation import metadata_causes, metadata_change_causes
 from . import managed_fields, patch
@@ -107,9 +106,7 @@ def _validate(resource: Resource, obj: Obj, old: Obj | None, subresource: str = 
     if resource.schema:
         causes += resource.schema.causes(obj, old)
     else:
-        causes += kinds.validate(resource, obj)
-        if old is not None and not subresource:
-            causes += kinds.validate_change(resource, obj, old)
+        causes += kinds.validate(resource, obj, None if subresource else old)
     if causes:
         raise invalid(resource, obj["metadata"].get("name") or "", causes)
 

@@ -12,23 +12,12 @@ from ..causes import Cause
 from ..resources import Resource
 from .config import KINDS as CONFIG
 from .config import decode_strings
-from .copied import KINDS as COPIED
 from .core import KINDS as CORE
-from .crds import KINDS as CRDS
 from .kind import Kind, status_apart
 from .workloads import KINDS as WORKLOADS
 
 Obj = dict[str, Any]
-KINDS: dict[str, Kind] = {
-    **CONFIG,
-    **CORE,
-    **WORKLOADS,
-    **CRDS,
-    **COPIED,
-    "EndpointSlice": Kind(("addressType", "endpoints", "ports")),
-    "ValidatingAdmissionPolicy": Kind(),
-    "ValidatingAdmissionPolicyBinding": Kind(("spec",)),
-}
+KINDS: dict[str, Kind] = {**CONFIG, **CORE, **WORKLOADS}
 _OTHER = Kind(fields=None)
 _ALWAYS = ("kind", "apiVersion", "metadata")
 
@@ -56,9 +45,7 @@ def decode(resource: Resource, obj: Obj) -> tuple[Obj, list[str]]:
         return obj, []
     head, fields = {name: obj[name] for name in _ALWAYS}, {name: obj[name] for name in obj if name not in _ALWAYS}
     fields, unknown = _fields(resource, fields)
-    obj = {**head, **fields}
-    special = _kind_of(resource).decode
-    return special(obj) if special else obj, unknown
+    return _kind_of(resource).decode({**head, **fields}), unknown
 
 
 def _fields(resource: Resource, fields: Obj) -> tuple[Obj, list[str]]:
@@ -69,16 +56,10 @@ def _fields(resource: Resource, fields: Obj) -> tuple[Obj, list[str]]:
     return {name: value for name, value in fields.items() if name not in unknown and value is not None}, unknown
 
 
-def validate(resource: Resource, obj: Obj) -> list[Cause]:
-    """Field errors of a built-in object, except those of its metadata."""
-    special = _kind_of(resource).causes
-    return special(obj) if special else []
-
-
-def validate_change(resource: Resource, new: Obj, old: Obj) -> list[Cause]:
-    """Field errors of an update: what may not change."""
-    special = _kind_of(resource).change_causes
-    return special(new, old) if special else []
+def validate(resource: Resource, obj: Obj, old: Obj | None) -> list[Cause]:
+    """Field errors of a built-in object, except those of its metadata, and of its update if there is an old object."""
+    kind = _kind_of(resource)
+    return kind.causes(obj) + (kind.change_causes(obj, old) if old else [])
 
 
 def prepare_create(resource: Resource, obj: Obj, now: str) -> Obj:
@@ -86,13 +67,12 @@ def prepare_create(resource: Resource, obj: Obj, now: str) -> Obj:
     kind = _kind_of(resource)
     if kind.first_status is not None:
         obj = {**obj, "status": kind.first_status}
-    return kind.prepare(obj, now) if kind.prepare else obj
+    return kind.prepare(obj, now)
 
 
 def prepare_update(resource: Resource, new: Obj, old: Obj, subresource: str) -> Obj:
     """What of an update counts: the status only through its subresource, and there nothing else."""
-    special = _kind_of(resource).prepare_update
-    if special:
+    if special := _kind_of(resource).prepare_update:
         return special(new, old, subresource)
     return status_apart(new, old, subresource) if "status" in resource.subresources else new
 
@@ -102,6 +82,5 @@ def spec_of(resource: Resource, obj: Obj) -> Obj:
     if resource.schema:
         skip = ("metadata", "status") if "status" in resource.subresources else ("metadata",)
         return {key: value for key, value in obj.items() if key not in skip}
-    if _kind_of(resource).counts_annotations:
-        return {"spec": obj.get("spec"), "annotations": obj["metadata"].get("annotations")}
-    return {"spec": obj.get("spec")}
+    annotations = obj["metadata"].get("annotations") if _kind_of(resource).counts_annotations else None
+    return {"spec": obj.get("spec"), "annotations": annotations}

@@ -19,17 +19,22 @@ class Kind:
     `decode` sets defaults. `causes` are the field errors of an object, `change_causes` those of an update, of the new
     and the old object. `first_status` is the status of a new object, and `prepare` what else the server fills in at
     that time (an RFC 3339 timestamp). `prepare_update` takes the new object, the old one and the subresource, instead
-    of status_apart().
+    of status_apart(). `counts_annotations`: a change of annotations changes the generation too.
     """
 
     fields: tuple[str, ...] | None = ("spec", "status")
-    decode: Callable[[Obj], Obj] | None = None
-    causes: Callable[[Obj], list[Cause]] | None = None
-    change_causes: Callable[[Obj, Obj], list[Cause]] | None = None
+    decode: Callable[[Obj], Obj] = lambda obj: obj
+    causes: Callable[[Obj], list[Cause]] = lambda _obj: []
+    change_causes: Callable[[Obj, Obj], list[Cause]] = lambda _new, _old: []
     first_status: Obj | None = None
-    prepare: Callable[[Obj, str], Obj] | None = None
+    prepare: Callable[[Obj, str], Obj] = lambda obj, _now: obj
     prepare_update: Callable[[Obj, Obj, str], Obj] | None = None
-    counts_annotations: bool = False  # as a change of the generation
+    counts_annotations: bool = False
+
+
+def defaults(**spec: Any) -> Callable[[Obj], Obj]:
+    """A `decode` that sets defaults of the spec and an empty status."""
+    return lambda obj: {**obj, "spec": {**spec, **(obj.get("spec") or {})}, "status": obj.get("status") or {}}
 
 
 def status_apart(new: Obj, old: Obj, subresource: str) -> Obj:

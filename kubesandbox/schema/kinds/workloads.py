@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ..causes import Cause, forbidden_field, invalid_value, required
-from .kind import Kind
+from .kind import Kind, defaults
 
 Obj = dict[str, Any]
 
 
-def _decode_cron_job(obj: Obj) -> Obj:
-    defaults = {
-        "concurrencyPolicy": "Allow",
-        "suspend": False,
-        "successfulJobsHistoryLimit": 3,
-        "failedJobsHistoryLimit": 1,
-    }
-    return {**obj, "spec": {**defaults, **(obj.get("spec") or {})}, "status": obj.get("status") or {}}
-
-
 def _cron_job_causes(obj: Obj) -> list[Cause]:
     spec = obj["spec"]
-    causes = []
-    if not spec.get("schedule"):
-        causes.append(required("spec.schedule"))
-    containers = _containers(spec.get("jobTemplate") or {})
-    if not containers:
+    causes = [] if spec.get("schedule") else [required("spec.schedule")]
+    if not _containers(spec.get("jobTemplate") or {}):
         causes.append(required("spec.jobTemplate.spec.template.spec.containers"))
     return causes
 
@@ -42,47 +30,24 @@ def _containers(job: Obj) -> list[Obj]:
     return containers
 
 
-def _decode_stateful_set(obj: Obj) -> Obj:
-    defaults = {
-        "replicas": 1,
-        "podManagementPolicy": "OrderedReady",
-        "revisionHistoryLimit": 10,
-        "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}},
-        "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"},
-    }
-    return _decode_workload(obj, defaults)
-
-
 def _decode_deployment(obj: Obj) -> Obj:
-    rolling = {"maxSurge": "25%", "maxUnavailable": "25%"}
     strategy = (obj.get("spec") or {}).get("strategy") or {}
     kind = strategy.get("type") or "RollingUpdate"
-    defaults = {"type": kind, **({"rollingUpdate": rolling} if kind == "RollingUpdate" else {})}
-    spec = {
-        "progressDeadlineSeconds": 600,
-        "replicas": 1,
-        "revisionHistoryLimit": 10,
-        **(obj.get("spec") or {}),
-        "strategy": {**defaults, **strategy},
-    }
-    return {**obj, "spec": spec}
+    rolling = {"rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}} if kind == "RollingUpdate" else {}
+    numbers = {"progressDeadlineSeconds": 600, "replicas": 1, "revisionHistoryLimit": 10}
+    return {**obj, "spec": {**numbers, **(obj.get("spec") or {}), "strategy": {"type": kind, **rolling, **strategy}}}
 
 
-def _decode_daemon_set(obj: Obj) -> Obj:
-    update = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
-    return _decode_workload(obj, {"revisionHistoryLimit": 10, "updateStrategy": update})
+def _with_pod_defaults(**spec: Any) -> Callable[[Obj], Obj]:
+    pod = {"restartPolicy": "Always", "dnsPolicy": "ClusterFirst", "schedulerName": "default-scheduler"}
 
+    def decode(obj: Obj) -> Obj:
+        obj = defaults(**spec)(obj)
+        template = obj["spec"].get("template") or {}
+        template = {**template, "spec": {**pod, **(template.get("spec") or {})}}
+        return {**obj, "spec": {**obj["spec"], "template": template}}
 
-def _decode_workload(obj: Obj, defaults: Obj) -> Obj:
-    spec = {**defaults, **(obj.get("spec") or {})}
-    template = spec.get("template") or {}
-    pod = {
-        "restartPolicy": "Always",
-        "dnsPolicy": "ClusterFirst",
-        "schedulerName": "default-scheduler",
-        **(template.get("spec") or {}),
-    }
-    return {**obj, "spec": {**spec, "template": {**template, "spec": pod}}, "status": obj.get("status") or {}}
+    return decode
 
 
 _MUTABLE = (
@@ -108,19 +73,24 @@ def _selector_change_causes(obj: Obj, before: Obj) -> list[Cause]:
     return [invalid_value("spec.selector", new.get("selector"), "field is immutable")]
 
 
+_OF_NODES = ("currentNumberScheduled", "numberMisscheduled", "desiredNumberScheduled", "numberReady")
 KINDS = {
-    "CronJob": Kind(decode=_decode_cron_job, causes=_cron_job_causes, first_status={}),
+    "CronJob": Kind(
+        decode=defaults(
+            concurrencyPolicy="Allow", suspend=False, successfulJobsHistoryLimit=3, failedJobsHistoryLimit=1
+        ),
+        causes=_cron_job_causes,
+        first_status={},
+    ),
     "Job": Kind(causes=job_causes, first_status={}),
     "DaemonSet": Kind(
-        decode=_decode_daemon_set,
+        decode=_with_pod_defaults(
+            revisionHistoryLimit=10,
+            updateStrategy={"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
+        ),
         causes=job_causes,
         change_causes=_selector_change_causes,
-        first_status={
-            "currentNumberScheduled": 0,
-            "numberMisscheduled": 0,
-            "desiredNumberScheduled": 0,
-            "numberReady": 0,
-        },
+        first_status=dict.fromkeys(_OF_NODES, 0),
     ),
     "Deployment": Kind(
         decode=_decode_deployment,
@@ -130,7 +100,13 @@ KINDS = {
         counts_annotations=True,
     ),
     "StatefulSet": Kind(
-        decode=_decode_stateful_set,
+        decode=_with_pod_defaults(
+            replicas=1,
+            podManagementPolicy="OrderedReady",
+            revisionHistoryLimit=10,
+            updateStrategy={"type": "RollingUpdate", "rollingUpdate": {"partition": 0}},
+            persistentVolumeClaimRetentionPolicy={"whenDeleted": "Retain", "whenScaled": "Retain"},
+        ),
         causes=job_causes,
         change_causes=_stateful_set_change_causes,
         first_status={"replicas": 0, "availableReplicas": 0},
