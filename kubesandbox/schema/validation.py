@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from .causes import Cause, duplicate, forbidden_field, invalid_value, required, too_long
-from .resources import Resource
+from .resources import RBAC, Resource
 
 Obj = dict[str, Any]
 
@@ -20,12 +20,6 @@ _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
 _QUALIFIED = r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _VALUE = rf"({_QUALIFIED})?"
 _CONFIG_KEY = r"[-._a-zA-Z0-9]+"
-
-_LABEL_RE = re.compile(_LABEL + r"\Z")
-_SUBDOMAIN_RE = re.compile(_SUBDOMAIN + r"\Z")
-_QUALIFIED_RE = re.compile(_QUALIFIED + r"\Z")
-_VALUE_RE = re.compile(_VALUE + r"\Z")
-_CONFIG_KEY_RE = re.compile(_CONFIG_KEY + r"\Z")
 
 STANDARD_FINALIZERS = ("kubernetes", "orphan", "foregroundDeletion")
 ANNOTATIONS_LIMIT = 256 * 1024
@@ -63,27 +57,22 @@ CONFIG_KEY_RULE = _regex(
     "e.g. 'key.name',  or 'KEY_NAME',  or 'key-name'",
     _CONFIG_KEY,
 )
-
-
 _TOO_MANY_CHARACTERS = "must be no more than 253 characters"
-
-
-def _too_many_bytes(limit: int) -> str:
-    return f"must be no more than {limit} bytes"
+_TOO_MANY_BYTES = "must be no more than 63 bytes"
 
 
 def subdomain_problems(value: str) -> list[str]:
     """What is wrong with a DNS subdomain."""
     problems = [_TOO_MANY_CHARACTERS] if len(value) > 253 else []
-    return problems if _SUBDOMAIN_RE.match(value) else [*problems, SUBDOMAIN_RULE]
+    return problems if re.fullmatch(_SUBDOMAIN, value) else [*problems, SUBDOMAIN_RULE]
 
 
 def label_name_problems(value: str) -> list[str]:
     """What is wrong with a DNS label."""
     problems = ["must be no more than 63 characters"] if len(value) > 63 else []
-    if _LABEL_RE.match(value):
+    if re.fullmatch(_LABEL, value):
         return problems
-    return [*problems, "must not contain dots" if _SUBDOMAIN_RE.match(value) else LABEL_RULE]
+    return [*problems, "must not contain dots" if re.fullmatch(_SUBDOMAIN, value) else LABEL_RULE]
 
 
 @lru_cache(maxsize=4096)
@@ -95,16 +84,13 @@ def label_key_problems(key: str) -> tuple[str, ...]:
         return (f"a valid label key {QUALIFIED_RULE}{example}",)
     problems = []
     if slash:
-        problems += (
-            ["prefix part must be non-empty"]
-            if not prefix
-            else ["prefix part " + problem for problem in subdomain_problems(prefix)]
-        )
+        wrong = subdomain_problems(prefix) if prefix else ["must be non-empty"]
+        problems += [f"prefix part {problem}" for problem in wrong]
     if not name:
         problems.append("name part must be non-empty")
     elif len(name) > 63:
-        problems.append("name part " + _too_many_bytes(63))
-    if not _QUALIFIED_RE.match(name):
+        problems.append("name part " + _TOO_MANY_BYTES)
+    if not re.fullmatch(_QUALIFIED, name):
         problems.append("name part " + QUALIFIED_RULE)
     return tuple(problems)
 
@@ -112,15 +98,15 @@ def label_key_problems(key: str) -> tuple[str, ...]:
 @lru_cache(maxsize=4096)
 def label_value_problems(value: str) -> tuple[str, ...]:
     """What is wrong with the value of a label."""
-    problems = [_too_many_bytes(63)] if len(value) > 63 else []
-    return tuple(problems if _VALUE_RE.match(value) else [*problems, VALUE_RULE])
+    problems = [_TOO_MANY_BYTES] if len(value) > 63 else []
+    return tuple(problems if re.fullmatch(_VALUE, value) else [*problems, VALUE_RULE])
 
 
 @lru_cache(maxsize=4096)
 def config_key_problems(key: str) -> tuple[str, ...]:
     """What is wrong with a key of a ConfigMap or Secret."""
     problems = [_TOO_MANY_CHARACTERS] if len(key) > 253 else []
-    if not _CONFIG_KEY_RE.match(key):
+    if not re.fullmatch(_CONFIG_KEY, key):
         problems.append(CONFIG_KEY_RULE)
     if key in (".", ".."):
         problems.append(f"must not be '{key}'")
@@ -129,31 +115,24 @@ def config_key_problems(key: str) -> tuple[str, ...]:
     return tuple(problems)
 
 
-def path_segment_problems(value: str) -> list[str]:
-    """What is wrong with a name in a path, such as that of a role."""
-    if value in (".", ".."):
-        return [f"may not be '{value}'"]
-    return [f"may not contain '{char}'" for char in "/%" if char in value]
-
-
 def name_problems(resource: Resource, name: str) -> list[str]:
     """What is wrong with the name of an object."""
-    if resource.group == "rbac.authorization.k8s.io":
-        return path_segment_problems(name)
-    if resource.kind == "Namespace":
-        return label_name_problems(name)
-    return subdomain_problems(name)
+    if resource.group == RBAC:
+        return (
+            [f"may not be '{name}'"] if name in (".", "..") else [f"may not contain '{c}'" for c in "/%" if c in name]
+        )
+    return label_name_problems(name) if resource.kind == "Namespace" else subdomain_problems(name)
 
 
 def metadata_causes(resource: Resource, meta: Obj) -> list[Cause]:
     """Field errors of metadata."""
     name = meta.get("name") or ""
-    causes = []
+    causes = [invalid_value("metadata.name", name, problem) for problem in name_problems(resource, name)]
     if not name:
-        causes.append(required("metadata.name", "name or generateName is required"))
-    else:
-        causes += [invalid_value("metadata.name", name, problem) for problem in name_problems(resource, name)]
-    causes += label_causes("metadata.labels", meta.get("labels") or {})
+        causes = [required("metadata.name", "name or generateName is required")]
+    for key, value in sorted((meta.get("labels") or {}).items()):
+        causes += [invalid_value("metadata.labels", key, problem) for problem in label_key_problems(key)]
+        causes += [invalid_value("metadata.labels", value, problem) for problem in label_value_problems(value)]
     causes += _annotation_causes(meta.get("annotations") or {})
     causes += _reference_causes(meta.get("ownerReferences") or [])
     for number, finalizer in enumerate(meta.get("finalizers") or []):
@@ -184,42 +163,30 @@ def metadata_change_causes(new: Obj, old: Obj) -> list[Cause]:
     return causes
 
 
-def label_causes(field: str, labels: dict[str, str]) -> list[Cause]:
-    """Field errors of a map of labels."""
-    causes = []
-    for key, value in sorted(labels.items()):
-        causes += [invalid_value(field, key, problem) for problem in label_key_problems(key)]
-        causes += [invalid_value(field, value, problem) for problem in label_value_problems(value)]
-    return causes
-
-
 def _annotation_causes(annotations: dict[str, str]) -> list[Cause]:
-    causes = []
-    for key in sorted(annotations):
-        problems = label_key_problems(key.lower())
-        causes += [invalid_value("metadata.annotations", key, problem) for problem in problems]
+    path = "metadata.annotations"
+    causes = [invalid_value(path, key, why) for key in sorted(annotations) for why in label_key_problems(key.lower())]
     if sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items()) > ANNOTATIONS_LIMIT:
-        causes.append(too_long("metadata.annotations", ANNOTATIONS_LIMIT))
+        causes.append(too_long(path, ANNOTATIONS_LIMIT))
     return causes
 
 
 def _reference_causes(references: list[Obj]) -> list[Cause]:
-    causes = []
-    known = set()
-    controller = ""
     path = "metadata.ownerReferences"
+    causes = []
+    uids = set()
+    controllers: list[str] = []
     for reference in references:
-        for field in ("apiVersion", "kind", "name", "uid"):
-            if not reference.get(field):
-                causes.append(invalid_value(f"{path}.{field}", "", "must not be empty"))
-        if reference.get("uid") in known:
-            causes.append(duplicate(path, reference.get("uid")))
-        known.add(reference.get("uid"))
+        missing = [field for field in ("apiVersion", "kind", "name", "uid") if not reference.get(field)]
+        causes += [invalid_value(f"{path}.{field}", "", "must not be empty") for field in missing]
+        uid = reference.get("uid")
+        if uid in uids:
+            causes.append(duplicate(path, uid))
+        uids.add(uid)
         if reference.get("controller"):
-            named = f"{reference.get('kind')}/{reference.get('name')}"
-            if controller:
-                both = f'Found "true" in references for {controller} and {named}'
+            controllers.append(f"{reference.get('kind')}/{reference.get('name')}")
+            if len(controllers) > 1:
+                both = f'Found "true" in references for {controllers[0]} and {controllers[-1]}'
                 why = f"Only one reference can have Controller set to true. {both}"
                 causes.append(invalid_value(path, json.dumps(references), why))
-            controller = controller or named
     return causes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import string
 from typing import Any
 
 from ..causes import Cause, forbidden_field, invalid_value, required, too_long
@@ -58,16 +59,10 @@ def _canonical_base64(value: Any, field: str) -> str:
     try:
         base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        raise UndecodableError(f"illegal base64 data at input byte {_bad_byte(text)}") from None
+        valid = len(text) - len(text.lstrip(string.ascii_letters + string.digits + "+/"))
+        byte = valid if valid < len(text) else valid - valid % 4
+        raise UndecodableError(f"illegal base64 data at input byte {byte}") from None
     return text
-
-
-def _bad_byte(text: str) -> int:
-    alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
-    for position, char in enumerate(text):
-        if char not in alphabet:
-            return position
-    return len(text) - len(text) % 4 if len(text) % 4 else len(text)
 
 
 def _decode_config_map(obj: Obj) -> Obj:
@@ -79,10 +74,9 @@ def _decode_config_map(obj: Obj) -> Obj:
 def _decode_secret(obj: Obj) -> Obj:
     decode_strings(obj, "stringData", "Secret.stringData")
     decode_bytes(obj, "data", "Secret.data")
-    plain = obj.pop("stringData", None) or {}
-    if plain:
-        encoded = {key: base64.b64encode(value.encode()).decode() for key, value in plain.items()}
-        obj["data"] = {**(obj.get("data") or {}), **encoded}
+    plain = obj.pop("stringData", {})
+    encoded = {key: base64.b64encode(value.encode()).decode() for key, value in plain.items()}
+    obj["data"] = {**(obj.get("data") or {}), **encoded}
     obj["type"] = obj.get("type") or "Opaque"
     return _without_empty(obj, "data")
 
@@ -91,34 +85,28 @@ def _without_empty(obj: Obj, *names: str) -> Obj:
     return {key: value for key, value in obj.items() if key not in names or value}
 
 
+def _key_causes(obj: Obj, name: str) -> list[Cause]:
+    keys = sorted(obj.get(name) or {})
+    return [invalid_value(f"{name}[{key}]", key, problem) for key in keys for problem in config_key_problems(key)]
+
+
 def _config_map_causes(obj: Obj) -> list[Cause]:
     data, binary = obj.get("data") or {}, obj.get("binaryData") or {}
-    causes = []
-    size = 0
-    for key, value in sorted(data.items()):
-        causes += [invalid_value(f"data[{key}]", key, problem) for problem in config_key_problems(key)]
-        if key in binary:
-            causes.append(invalid_value(f"data[{key}]", key, "duplicate of key present in binaryData"))
-        size += len(value.encode())
-    for key, value in sorted(binary.items()):
-        causes += [invalid_value(f"binaryData[{key}]", key, problem) for problem in config_key_problems(key)]
-        size += _decoded_length(value)
-    return [*causes, too_long("[]", DATA_LIMIT)] if size > DATA_LIMIT else causes
+    size = sum(len(value.encode()) for value in data.values()) + sum(map(_decoded_length, binary.values()))
+    return [
+        *_key_causes(obj, "data"),
+        *(
+            invalid_value(f"data[{key}]", key, "duplicate of key present in binaryData")
+            for key in sorted(data.keys() & binary.keys())
+        ),
+        *_key_causes(obj, "binaryData"),
+        *([too_long("[]", DATA_LIMIT)] if size > DATA_LIMIT else []),
+    ]
 
 
 def _decoded_length(text: str) -> int:
     """The bytes that a base64 text stands for."""
     return len(text) // 4 * 3 - text[-2:].count("=")
-
-
-def _secret_causes(obj: Obj) -> list[Cause]:
-    data = obj.get("data") or {}
-    causes = []
-    for key in sorted(data):
-        causes += [invalid_value(f"data[{key}]", key, problem) for problem in config_key_problems(key)]
-    if sum(_decoded_length(value) for value in data.values()) > DATA_LIMIT:
-        causes.append(too_long("data", DATA_LIMIT))
-    return causes + _typed_secret_causes(obj, data)
 
 
 _REQUIRED_KEYS = {
@@ -129,55 +117,45 @@ _REQUIRED_KEYS = {
 }
 
 
-def _typed_secret_causes(obj: Obj, data: dict[str, str]) -> list[Cause]:
-    kind = obj.get("type", "")
-    causes = [required(f"data[{key}]") for key in _REQUIRED_KEYS.get(kind, ()) if key not in data]
+def _secret_causes(obj: Obj) -> list[Cause]:
+    data, kind, causes = obj.get("data") or {}, obj["type"], _key_causes(obj, "data")
+    if sum(map(_decoded_length, data.values())) > DATA_LIMIT:
+        causes.append(too_long("data", DATA_LIMIT))
+    for key in _REQUIRED_KEYS.get(kind, ()):
+        if key not in data:
+            causes.append(required(f"data[{key}]"))
+        elif key.startswith(".docker"):
+            causes += _json_causes(key, data[key])
     if kind == "kubernetes.io/basic-auth" and not {"username", "password"} & data.keys():
         causes += [required("data[username]"), required("data[password]")]
-    if kind == "kubernetes.io/service-account-token":
-        annotation = "kubernetes.io/service-account.name"
-        if not (obj["metadata"].get("annotations") or {}).get(annotation):
-            causes.append(required(f"metadata.annotations[{annotation}]"))
-    for key in (".dockerconfigjson", ".dockercfg"):
-        if key in _REQUIRED_KEYS.get(kind, ()) and key in data:
-            causes += _json_causes(key, data[key])
+    annotation = "kubernetes.io/service-account.name"
+    if kind == "kubernetes.io/service-account-token" and not obj["metadata"].get("annotations", {}).get(annotation):
+        causes.append(required(f"metadata.annotations[{annotation}]"))
     return causes
 
 
 def _json_causes(key: str, value: str) -> list[Cause]:
+    raw = base64.b64decode(value)
     try:
-        json.loads(base64.b64decode(value))
+        json.loads(raw)
     except ValueError:
-        text = base64.b64decode(value).decode(errors="replace").lstrip()
-        first = text[:1]
-        why = (
-            "unexpected end of JSON input"
-            if not first
-            else (f"invalid character '{first}' looking for beginning of value")
-        )
+        first = raw.decode(errors="replace").lstrip()[:1]
+        why = f"invalid character '{first}' looking for beginning of value" if first else "unexpected end of JSON input"
         return [invalid_value(f"data[{key}]", "<secret contents redacted>", why)]
     return []
 
 
 def _secret_change_causes(new: Obj, old: Obj) -> list[Cause]:
-    causes = []
-    if new.get("type") != old.get("type"):
-        causes.append(invalid_value("type", new.get("type", ""), "field is immutable"))
-    return causes + _data_change_causes(new, old)
+    changed = [invalid_value("type", new["type"], "field is immutable")] if new["type"] != old["type"] else []
+    return changed + _data_change_causes(new, old)
 
 
 def _data_change_causes(new: Obj, old: Obj) -> list[Cause]:
     if not old.get("immutable"):
         return []
-    causes = []
-    if not new.get("immutable"):
-        causes.append(forbidden_field("immutable", _IMMUTABLE))
-    causes += [
-        forbidden_field(field, _IMMUTABLE)
-        for field in ("data", "binaryData")
-        if (new.get(field) or {}) != (old.get(field) or {})
-    ]
-    return causes
+    changed = [] if new.get("immutable") else ["immutable"]
+    changed += [field for field in ("data", "binaryData") if (new.get(field) or {}) != (old.get(field) or {})]
+    return [forbidden_field(field, _IMMUTABLE) for field in changed]
 
 
 KINDS = {
