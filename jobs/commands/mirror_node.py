@@ -13,7 +13,7 @@ from typing import NoReturn
 
 import click
 
-from jobs.core.mirror_node.files import DeletedError, HostsFile, configuration, observe, reconcile
+from jobs.core.mirror_node.files import DeletedError, HostsFile, configuration, reconcile
 from jobs.core.mirror_node.hosts import CERTS, hosts_toml, is_host, is_name, is_server
 from jobs.kit.run.log import configure, log
 from jobs.kit.run.signals import exit_on_signals
@@ -140,7 +140,7 @@ def command(
     if not check:
         serve(file, state)
     try:
-        problem = observe(file)
+        problem = reconcile(file, change=False)
     except DeletedError as error:
         problem = str(error)
     if problem:

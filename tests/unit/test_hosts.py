@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.core.mirror_node.hosts import (
-    FileAction,
     compare,
     folders,
     hosts_toml,
@@ -102,29 +101,29 @@ OTHER_TOOL = 'server = "https://registry-1.docker.io"\n'
 
 
 @pytest.mark.parametrize(
-    ("found", "desired", "action", "problem"),
+    ("found", "desired", "is_correctable", "problem"),
     [
-        (None, OWN, FileAction.WRITE, "does not exist"),
-        (OWN, OWN, FileAction.NOTHING, ""),
-        (OWN + "\n", OWN, FileAction.WRITE, "differs from its desired content"),
-        (OWN.splitlines()[0], OWN, FileAction.WRITE, "differs from its desired content"),
-        (hosts_toml("hub", MIRROR), OWN, FileAction.WRITE, "differs from its desired content"),
-        (OF_ANOTHER, OWN, FileAction.WRITE, "was written for registrymirror other"),
-        (OTHER_TOOL, OWN, FileAction.NOTHING, "was not written by kube-chores"),
-        ("", OWN, FileAction.NOTHING, "was not written by kube-chores"),
-        ("\n" + OWN, OWN, FileAction.NOTHING, "was not written by kube-chores"),
-        (None, None, FileAction.NOTHING, ""),
-        (OWN, None, FileAction.REMOVE, "still exists"),
-        (OWN + "edited", None, FileAction.REMOVE, "still exists"),
-        (OF_ANOTHER, None, FileAction.NOTHING, ""),
-        (OTHER_TOOL, None, FileAction.NOTHING, ""),
-        ("", None, FileAction.NOTHING, ""),
+        (None, OWN, True, "does not exist"),
+        (OWN, OWN, False, ""),
+        (OWN + "\n", OWN, True, "differs from its desired content"),
+        (OWN.splitlines()[0], OWN, True, "differs from its desired content"),
+        (hosts_toml("hub", MIRROR), OWN, True, "differs from its desired content"),
+        (OF_ANOTHER, OWN, True, "was written for registrymirror other"),
+        (OTHER_TOOL, OWN, False, "was not written by kube-chores"),
+        ("", OWN, False, "was not written by kube-chores"),
+        ("\n" + OWN, OWN, False, "was not written by kube-chores"),
+        (None, None, False, ""),
+        (OWN, None, True, "still exists"),
+        (OWN + "edited", None, True, "still exists"),
+        (OF_ANOTHER, None, False, ""),
+        (OTHER_TOOL, None, False, ""),
+        ("", None, False, ""),
     ],
 )
 def test_a_file_is_compared_with_its_desired_content(
-    found: str | None, desired: str | None, action: FileAction, problem: str
+    found: str | None, desired: str | None, is_correctable: bool, problem: str
 ) -> None:
     compared = compare(found, desired, "hub")
 
-    assert compared.action is action
+    assert compared.is_correctable is is_correctable
     assert compared.problem.startswith(problem) and bool(compared.problem) == bool(problem)

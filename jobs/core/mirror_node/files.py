@@ -10,12 +10,12 @@ import errno
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jobs.core.mirror_node.hosts import BYPASSED, CERTS, FILE, FOLDER, Comparison, FileAction, compare, folders
+from jobs.core.mirror_node.hosts import BYPASSED, CERTS, FILE, FOLDER, compare, folders
 from jobs.kit.run.log import log
 
 # whether containerd reads hosts.toml
@@ -48,18 +48,6 @@ class UnknownError(Exception):
     """The files do not decide what containerd reads."""
 
 
-if sys.version_info >= (3, 11):  # as in images
-    import tomllib
-
-    def _parsed(text: str) -> Table:
-        return tomllib.loads(text)
-
-else:
-
-    def _parsed(_text: str) -> Table:
-        raise UnknownError("Python before 3.11 cannot read TOML")
-
-
 class Reading(NamedTuple):
     """Why pulls do not use the mirror, or why that is unknown; both are empty if pulls use it."""
 
@@ -76,11 +64,8 @@ def read_containerd(folder: Path) -> Reading:
         readings = {_of_settings(version, _merged(files, whole)) for whole in {False, version < _NEWEST}}
     except (OSError, ValueError, RecursionError, UnknownError) as error:
         return Reading(unknown=str(error) or type(error).__name__)
-    if len(readings) > 1:
-        return Reading(
-            unknown="an imported file has the same table, which containerd 1 replaces and containerd 2 merges"
-        )
-    return readings.pop()
+    two_ways = "an imported file has the same table, which containerd 1 replaces and containerd 2 merges"
+    return readings.pop() if len(readings) == 1 else Reading(unknown=two_ways)
 
 
 # the files
@@ -90,9 +75,7 @@ def _files(folder: Path) -> Iterator[Table]:
     """Yield the settings of config.toml and its imports in containerd's order: later files override earlier ones.
 
     Raises:
-        UnknownError: a file is not in the folder, not plain, or too large, or there are too many files.
-        OSError: a file cannot be read.
-        ValueError: it is not TOML.
+        UnknownError, OSError, ValueError: a file cannot be read, or its content is not known.
     """
     pending, done = [folder / _FILE], set[Path]()
     while pending:
@@ -105,16 +88,12 @@ def _files(folder: Path) -> Iterator[Table]:
         document = _document(path, folder)
         yield document
         imports = document.get("imports")
-        for each in imports if isinstance(imports, list) else ():
-            pending += _imported(str(each), path.parent, folder)
-
-
-def _imported(pattern: str, parent: Path, folder: Path) -> list[Path]:
-    on_node = _clean(FOLDER / parent.relative_to(folder) / pattern)
-    if not on_node.startswith(f"{FOLDER}/"):
-        raise UnknownError(f"the configuration imports {on_node}, which is not in {FOLDER}")
-    name = on_node.removeprefix(f"{FOLDER}/")
-    return sorted(islice(folder.glob(name), _MOST_FILES + 1)) if "*" in name else [folder / name]
+        for pattern in imports if isinstance(imports, list) else ():
+            on_node = _clean(FOLDER / path.parent.relative_to(folder) / str(pattern))
+            if not on_node.startswith(f"{FOLDER}/"):
+                raise UnknownError(f"the configuration imports {on_node}, which is not in {FOLDER}")
+            name = on_node.removeprefix(f"{FOLDER}/")
+            pending += sorted(islice(folder.glob(name), _MOST_FILES + 1)) if "*" in name else [folder / name]
 
 
 def _clean(path: str | Path) -> str:
@@ -133,7 +112,11 @@ def _document(path: Path, folder: Path) -> Table:
         content = file.read(_MOST_BYTES + 1)
     if len(content) > _MOST_BYTES:
         raise UnknownError(f"{path} has more than {_MOST_BYTES >> 10} KiB")
-    return _parsed(content.decode())
+    if sys.version_info >= (3, 11):  # as in images
+        import tomllib
+
+        return tomllib.loads(content.decode())
+    raise UnknownError("Python before 3.11 cannot read TOML")
 
 
 # the settings
@@ -192,9 +175,8 @@ def _pulls_locally(images: Table) -> bool:
     """Whether containerd 2.1 and later pulls without its transfer service."""
     settings = {**images, **_table(images, "containerd")}
     registry = _table(images, "registry")
-    return any(settings.get(name, default) != default for name, default in _LOCAL.items()) or any(
-        registry.get(name) for name in ("configs", "auths")
-    )
+    is_set = any(settings.get(name, default) != default for name, default in _LOCAL.items())
+    return is_set or bool(registry.get("configs") or registry.get("auths"))
 
 
 def _bypassed(what: str) -> Reading:
@@ -224,8 +206,8 @@ class DeletedError(Exception):
 class HostsFile(NamedTuple):
     """The hosts.toml that the command line requests for a host.
 
-    `desired` is the file's content, None to remove the file. `containerd` is the folder with containerd's
-    configuration, None not to check it.
+    `desired` is its content, None to remove the file. `containerd` is the folder of containerd's configuration, None
+    not to check it.
     """
 
     name: str
@@ -245,27 +227,16 @@ class HostsFile(NamedTuple):
         return self.folder / FILE
 
 
-def observe(file: HostsFile) -> str:
-    """Return the problems with the mirror's files on the node, or why they have no effect; empty if there are none.
+def reconcile(file: HostsFile, *, change: bool = True) -> str:
+    """Bring the mirror's files to their desired state; without `change`, only compare them.
+
+    Files of the mirror's earlier hosts are removed: those would send pulls to the wrong cache. Return the problems that
+    are left, or why the files have no effect; empty if there are none.
 
     Raises:
         DeletedError: a mounted folder was deleted on the node.
     """
-    return _for_each_host(file, _problem)
-
-
-def reconcile(file: HostsFile) -> str:
-    """Bring the mirror's files to their desired state. Return the problems that are left; empty if there are none.
-
-    Raises:
-        DeletedError: a mounted folder was deleted on the node.
-    """
-    return _for_each_host(file, _correct)
-
-
-def _for_each_host(file: HostsFile, act: Callable[[HostsFile, Comparison], str]) -> str:
-    """Handle the file and the files of the mirror's earlier hosts: those would send pulls to the wrong cache."""
-    problems = [_attempt(each, act) for each in (file, *_of_other_hosts(file))]
+    problems = [_of_host(each, change) for each in (file, *_of_other_hosts(file))]
     return "; ".join(filter(None, [*problems, configuration(file).problem]))
 
 
@@ -281,31 +252,22 @@ def _of_other_hosts(file: HostsFile) -> Iterator[HostsFile]:
                 yield file._replace(host=name, desired=None)
 
 
-def _attempt(file: HostsFile, act: Callable[[HostsFile, Comparison], str]) -> str:
+def _of_host(file: HostsFile, change: bool) -> str:
     try:
-        return act(file, compare(_content(file), file.desired, file.name))
+        problem, is_correctable = compare(_content(file), file.desired, file.name)
+        if change and is_correctable:
+            if file.desired is None:
+                _remove(file.folder)
+            else:
+                _write(file.folder, file.desired)
+            log.info("%s %s: %s", file.path, problem, "removed" if file.desired is None else "written")
+            return ""
     except BlockedError as error:
         # mirror-node writes plain files only, so there is nothing to remove.
         return str(error) if file.desired is not None else ""
     except OSError as error:
         return f"{file.path}: {error.strerror}"
-
-
-def _problem(file: HostsFile, compared: Comparison) -> str:
-    return f"{file.path} {compared.problem}" if compared.problem else ""
-
-
-def _correct(file: HostsFile, compared: Comparison) -> str:
-    if compared.action is FileAction.NOTHING:
-        return _problem(file, compared)
-    if compared.action is FileAction.WRITE:
-        assert file.desired is not None
-        _write(file.folder, file.desired)
-        log.info("%s %s: written", file.path, compared.problem)
-    else:
-        _remove(file.folder)
-        log.info("%s %s: removed", file.path, compared.problem)
-    return ""
+    return f"{file.path} {problem}" if problem else ""
 
 
 # the file
@@ -363,21 +325,17 @@ def _write(path: Path, text: str) -> None:
         _clear(folder)
         temporary = _TEMPORARY + os.urandom(4).hex()
         try:
-            _write_whole(temporary, text, folder)
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644, dir_fd=folder)
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                os.fchmod(descriptor, 0o644)
+                file.write(text)
+                file.flush()
+                os.fsync(descriptor)
             os.replace(temporary, FILE, src_dir_fd=folder, dst_dir_fd=folder)
         finally:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(temporary, dir_fd=folder)
         os.fsync(folder)
-
-
-def _write_whole(name: str, text: str, folder: int) -> None:
-    descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644, dir_fd=folder)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        os.fchmod(descriptor, 0o644)
-        file.write(text)
-        file.flush()
-        os.fsync(descriptor)
 
 
 def _remove(path: Path) -> None:

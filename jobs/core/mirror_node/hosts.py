@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-from enum import Enum
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -28,19 +27,11 @@ _LAST_PORT = 65535
 _LONGEST_HOST = 253  # the folder's name has one character more; file systems allow 255
 
 
-class FileAction(Enum):
-    """What brings a file to its desired state."""
-
-    NOTHING = "nothing"
-    WRITE = "write"
-    REMOVE = "remove"
-
-
 class Comparison(NamedTuple):
-    """The action that a file needs, and the problem with it; no problem is an empty text."""
+    """The problem with a file, empty if there is none, and whether a write or a removal of the file corrects it."""
 
-    action: FileAction
     problem: str = ""
+    is_correctable: bool = False
 
 
 def is_host(text: str) -> bool:
@@ -79,17 +70,12 @@ def hosts_toml(name: str, mirror: str, upstream: str = "") -> str:
     """
     return (
         f"# Written by kube-chores for registrymirror {name}: changes to this file are overwritten.\n"
-        f"server = {_quoted(upstream or mirror)}\n"
+        f"server = {json.dumps(upstream or mirror)}\n"  # for printable ASCII, a string of JSON is one of TOML
         "\n"
-        f"[host.{_quoted(mirror)}]\n"
+        f"[host.{json.dumps(mirror)}]\n"
         'capabilities = ["pull", "resolve"]\n'
-        f"dial_timeout = {_quoted(_DIAL_TIMEOUT)}\n"
+        f'dial_timeout = "{_DIAL_TIMEOUT}"\n'
     )
-
-
-def _quoted(text: str) -> str:
-    """Return a basic string of TOML: for printable ASCII, a string of JSON is one."""
-    return json.dumps(text)
 
 
 def written_for(text: str) -> str | None:
@@ -104,16 +90,15 @@ def compare(found: str | None, desired: str | None, name: str) -> Comparison:
     `found` is None if there is no file. `desired` is None if the mirror needs no file: then only its own is removed.
     """
     if found == desired:
-        return Comparison(FileAction.NOTHING)
+        return Comparison()
     if found is None:
-        return Comparison(FileAction.WRITE, "does not exist")
+        return Comparison("does not exist", is_correctable=True)
     owner = written_for(found)
     if desired is None:
-        return Comparison(FileAction.REMOVE, "still exists") if owner == name else Comparison(FileAction.NOTHING)
+        return Comparison("still exists", is_correctable=True) if owner == name else Comparison()
     if owner is None:
         return Comparison(
-            FileAction.NOTHING,
-            "was not written by kube-chores and is not changed; move it away if the node should use the mirror",
+            "was not written by kube-chores and is not changed; move it away if the node should use the mirror"
         )
     problem = "differs from its desired content" if owner == name else f"was written for registrymirror {owner}"
-    return Comparison(FileAction.WRITE, problem)
+    return Comparison(problem, is_correctable=True)
