@@ -393,7 +393,7 @@ def test_a_blob_that_is_damaged_without_a_write_is_found_by_the_full_round(volum
 def test_a_blob_that_changes_while_it_is_read_has_no_result(cached: Cached) -> None:
     """A restore, or a registry before version 3, changes files in place."""
     path = cached.blob(b"content", stored=b"c0ntent")
-    (blob,) = blobs(path.parent.parent)
+    (blob,) = blobs(cached.root)
 
     def replace(_read: int) -> None:
         cached.blob(b"content")
@@ -407,7 +407,7 @@ def test_a_blob_that_changes_while_it_is_read_has_no_result(cached: Cached) -> N
 
 def test_a_blob_that_grows_while_it_is_read_is_read_to_its_first_size(cached: Cached) -> None:
     path = cached.blob(b"content")
-    (blob,) = blobs(path.parent.parent)
+    (blob,) = blobs(cached.root)
     read: list[int] = []
 
     def grow(size: int) -> None:

@@ -7,34 +7,34 @@ import http.client
 import json
 import os
 import re
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timezone
-from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from jobs.core.mirror_cache.files import (
+    BLOBS,
     DAY_SECONDS,
+    REPOSITORIES,
+    STATE,
     Blob,
     Uploads,
-    all_blobs,
+    blobs,
     broken_links,
     broken_state,
-    expired,
-    is_used,
+    folders,
     last_removals,
+    last_write,
     matches,
     named_blobs,
     record_removal,
-    registry,
     remove_blob,
-    remove_upload,
-    roots,
-    state_path,
-    stopped_uploads,
+    signature,
+    uploads,
 )
 from jobs.kit.run.log import log
 
@@ -88,9 +88,8 @@ class Gate:
     """Whether the registry has space for layers. One thread takes samples, other threads read them."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._room: Room | None = None
-        self._sampled = self._short = self._interrupted = float("-inf")
+        self._last: tuple[float, Room, str] | None = None  # replaced as a whole: other threads read it
+        self._short = self._interrupted = float("-inf")
         self._shortage = ""
 
     def sample(self, room: Room) -> None:
@@ -104,8 +103,8 @@ class Gate:
         if shortage != self._shortage:
             recovered = "can be used" if self._shortage == "access" else "has enough space"
             log.warning("%s: %s", SHORTAGES.get(shortage, f"the volume {recovered} again"), details(room))
-        with self._lock:
-            self._room, self._sampled, self._shortage = room, now, shortage
+        self._shortage = shortage
+        self._last = now, room, shortage
 
     def interrupt(self) -> None:
         """Record that a layer ended before it was complete: the next attempt may end in the same way."""
@@ -115,12 +114,11 @@ class Gate:
 
     def observed(self) -> tuple[Room, str] | None:
         """Return the last sample and what is missing, a key of SHORTAGES; None while the volume does not answer."""
-        with self._lock:
-            late = time.monotonic() - self._sampled > LATE_SECONDS
-            if not self._room or late:
-                return None
-            interrupted = time.monotonic() - self._interrupted < UNREADY_SECONDS
-            return self._room, self._shortage or ("layers" if interrupted else "")
+        if self._last is None:
+            return None
+        (sampled, room, shortage), now = self._last, time.monotonic()
+        interrupted = "layers" if now - self._interrupted < UNREADY_SECONDS else ""
+        return None if now - sampled > LATE_SECONDS else (room, shortage or interrupted)
 
 
 def room(volume: Path, root: Path) -> Room:
@@ -140,21 +138,12 @@ def _unusable(volume: Path, root: Path, flags: int) -> str:
         return "its folder was deleted"
     if flags & os.ST_RDONLY:
         return "it is mounted read-only"
-    for folder in _used_folders(volume, root):
+    # The registry writes to the volume's own folder only until the upstream has a folder.
+    used = [root / each for each in (*reversed(Path(BLOBS).parents), Path(BLOBS), Path(REPOSITORIES))]
+    for folder in filter(os.path.lexists, used if os.path.lexists(root) else [volume]):
         if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
             return f"{folder} cannot be read and written"
     return ""
-
-
-def _used_folders(volume: Path, root: Path) -> Iterator[Path]:
-    """Yield the folders that the registry writes to; the volume's own folder only until the upstream has a folder."""
-    if not os.path.lexists(root):
-        yield volume
-    data = registry(root)
-    folders = root, data.parent.parent, data.parent, data
-    for folder in (*folders, data / "blobs", data / "blobs" / "sha256", data / "repositories"):
-        if os.path.lexists(folder):
-            yield folder
 
 
 def details(room: Room) -> str:
@@ -259,7 +248,6 @@ class Cache:
         self._last_round = ""
         self._since = int((time.time() - FIRST_SECONDS) * 1e9)
         self._verified: dict[Path, tuple[int, ...]] = {}
-        self._swept = float("-inf")
 
     def unready(self) -> str:
         """Return why nodes should not use the registry, or nothing."""
@@ -277,7 +265,7 @@ class Cache:
             "capacityBytes": sample.capacity,
             "leastFreeBytes": sample.least_free,
             "shortage": shortage,
-            "used": is_used(self._root),
+            "used": next(folders(self._root / REPOSITORIES), None) is not None,
             "corruptBlobs": len(last_removals(self._root, time.time())),
             "refusal": self._refusal,
             "lastFullRound": self._last_round,
@@ -292,10 +280,10 @@ class Cache:
 
     def follow_uploads(self) -> NoReturn:
         """Find layers that end before they are complete."""
-        uploads = Uploads(self._root, UPLOAD_SECONDS)
+        followed = Uploads(self._root, UPLOAD_SECONDS)
         while True:
             began = time.monotonic()
-            if uploads.interrupted():
+            if followed.interrupted():
                 self._gate.interrupt()
             pause = max(UPLOADS_SECONDS, _UPLOADS_SHARE * (time.monotonic() - began))
             time.sleep(min(pause, MOST_UPLOADS_SECONDS))
@@ -315,12 +303,14 @@ class Cache:
 
     def watch(self) -> NoReturn:
         """Remove uploads that stopped, files that the registry cannot read, and changed blobs that are damaged."""
+        swept = float("-inf")
         while True:
             self._remove_broken_state()
             self._remove_stopped_uploads()
-            if time.monotonic() - self._swept >= SWEEP_SECONDS:
-                self._swept = time.monotonic()
-                self._remove_broken_links()
+            if time.monotonic() - swept >= SWEEP_SECONDS:
+                swept = time.monotonic()
+                for link in broken_links(self._root, time.time() - UNFINISHED_SECONDS):
+                    _remove(Path.unlink, link, "names no digest")
                 self._remove_expired()
             self._verify_changed()
             time.sleep(WATCH_SECONDS)
@@ -330,17 +320,15 @@ class Cache:
         while True:
             began = time.monotonic()
             for blob in self._blobs():
-                self._verify(blob, self._rate(), keep_cached=False)
+                observed = self._gate.observed()
+                rate = observed[0].capacity / ROUND_SECONDS if observed else 0
+                self._verify(blob, max(LEAST_BYTES_PER_SECOND, rate), keep_cached=False)
             self._last_round = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
             time.sleep(max(1.0, DAY_SECONDS - (time.monotonic() - began)))
 
-    def _rate(self) -> float:
-        observed = self._gate.observed()
-        return max(LEAST_BYTES_PER_SECOND, observed[0].capacity / ROUND_SECONDS if observed else 0)
-
     def _blobs(self) -> Iterator[Blob]:
-        for root in roots(self._volume):
-            yield from all_blobs(root)
+        for root in folders(self._volume):
+            yield from blobs(root)
 
     def _remove_broken_state(self) -> None:
         found = broken_state(self._root)
@@ -348,38 +336,37 @@ class Cache:
             return
         time.sleep(UNFINISHED_SECONDS)
         if broken_state(self._root) == found:
-            path = state_path(self._root)
-            _remove(path.unlink, path, "the registry cannot start with it")
+            _remove(Path.unlink, self._root / STATE, "the registry cannot start with it")
 
     def _remove_stopped_uploads(self) -> None:
         before = time.time() - UPLOAD_SECONDS
-        for root in roots(self._volume):
-            for upload in stopped_uploads(root, before):
-                _remove(partial(remove_upload, upload), upload, "the upload stopped")
-
-    def _remove_broken_links(self) -> None:
-        for link in broken_links(self._root, time.time() - UNFINISHED_SECONDS):
-            _remove(link.unlink, link, "names no digest")
+        for root in folders(self._volume):
+            for upload in uploads(root):
+                if last_write(upload) < before:
+                    _remove(shutil.rmtree, upload, "the upload stopped")
 
     def _remove_expired(self) -> None:
         """Remove blobs that the registry has no record of: of a lost state, another ttl or another upstream."""
         if not self._ttl:
             return
         before = time.time() - self._ttl - SWEEP_SECONDS
-        for root in roots(self._volume):
+        for root in folders(self._volume):
             named = named_blobs(root) if root == self._root else frozenset()
-            if named is not None:
-                for blob in expired(root, before, named):
-                    _remove(partial(remove_blob, blob), blob.path, "older than the ttl")
+            if named is None:
+                continue
+            for blob in blobs(root):
+                if blob.file.st_mtime < before and bytes.fromhex(blob.digest) not in named:
+                    _remove(remove_blob, blob.path, "older than the ttl")
 
     def _verify_changed(self) -> None:
         began, newest = time.time_ns(), 0
         verified: dict[Path, tuple[int, ...]] = {}
         for blob in self._blobs():
-            newest = max(newest, blob.changed)
-            if blob.size and blob.changed < self._since:
+            changed, found = blob.file.st_ctime_ns, signature(blob.file)
+            newest = max(newest, changed)
+            if blob.file.st_size and changed < self._since:
                 continue
-            if self._verified.get(blob.path) != blob.signature:
+            if self._verified.get(blob.path) != found:
                 self._verify(blob, NEW_BYTES_PER_SECOND, keep_cached=True)
             # Only the latest changes are compared again: on a restored volume all blobs are new.
             if len(verified) >= _MOST_VERIFIED:
@@ -387,21 +374,21 @@ class Cache:
                     path: each for path, each in verified.items() if each[-1] >= min(began, newest) - _SAME_TICK
                 }
             if len(verified) < _MOST_VERIFIED:
-                verified[blob.path] = blob.signature
+                verified[blob.path] = found
         # A blob that changes during this scan is newer than its start; the volume may have another clock.
         self._since, self._verified = min(began, newest) - _SAME_TICK, verified
 
     def _verify(self, blob: Blob, rate: float, *, keep_cached: bool) -> None:
         found = matches(blob, lambda size: time.sleep(size / rate), keep_cached=keep_cached)
-        if found is False and _remove(partial(remove_blob, blob), blob.path, "does not match its digest"):
+        if found is False and _remove(remove_blob, blob.path, "does not match its digest"):
             with self._recording:
                 record_removal(self._root, time.time())
 
 
-def _remove(act: Callable[[], object], path: Path, why: str) -> bool:
+def _remove(remove: Callable[[Path], object], path: Path, why: str) -> bool:
     """Remove a file and log the reason. Return whether it existed: two threads may find the same file."""
     try:
-        act()
+        remove(path)
         log.warning("%s: removed: %s", path, why)
     except FileNotFoundError:
         return False

@@ -12,7 +12,6 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import stat
 import time
 from collections.abc import Callable, Iterator, Set
@@ -20,56 +19,33 @@ from io import FileIO
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-# folders
+# folders and files below the folder of an upstream
 
-
-def roots(volume: Path) -> Iterator[Path]:
-    """Yield the folder of each upstream that is cached on the volume."""
-    return (Path(each.path) for each in folders(volume))
-
-
-def registry(root: Path) -> Path:
-    """Return the folder of the registry's data, below the folder of an upstream."""
-    return root / "docker" / "registry" / "v2"
-
-
-def blob_folder(root: Path) -> Path:
-    """Return the folder of the blobs."""
-    return registry(root) / "blobs" / "sha256"
-
-
-def blob_path(root: Path, digest: str) -> Path:
-    """Return the path of the file that stores a blob."""
-    return blob_folder(root) / digest[:2] / digest / "data"
-
-
-def state_path(root: Path) -> Path:
-    """Return the path of the registry's scheduler state, which lists the expiry times of blobs."""
-    return root / "scheduler-state.json"
-
-
-def is_used(root: Path) -> bool:
-    """Whether an image was ever pulled through the mirror: the registry then created a folder for its repository."""
-    return next(folders(registry(root) / "repositories"), None) is not None
+BLOBS = "docker/registry/v2/blobs/sha256"  # with PREFIX/DIGEST/data
+# With NAME/_layers and NAME/_manifests, where links name digests, and NAME/_uploads/ID/data. A name may have several
+# parts. The registry creates the folder of a repository when an image is pulled through the mirror.
+REPOSITORIES = "docker/registry/v2/repositories"
+STATE = "scheduler-state.json"  # the registry's expiry times of blobs
+_REMOVALS = "corrupt-blobs"  # of mirror-cache
 
 
 def below_repositories(root: Path, name: str) -> Iterator[Path]:
-    """Yield all folders of this name in repositories; a repository's name may have several parts."""
-    left = [registry(root) / "repositories"]
+    """Yield all folders of this name in repositories."""
+    left = [root / REPOSITORIES]
     while left:
         for each in folders(left.pop()):
             if each.name == name:
-                yield Path(each.path)
+                yield each
             elif not each.name.startswith("_"):
-                left.append(Path(each.path))
+                left.append(each)
 
 
-def folders(path: Path) -> Iterator[os.DirEntry[str]]:
+def folders(path: Path) -> Iterator[Path]:
     """Yield the folders in a folder, without links to folders; none if the folder cannot be read."""
     with contextlib.suppress(OSError), os.scandir(path) as found:
         for each in found:
             if each.is_dir(follow_symlinks=False):
-                yield each
+                yield Path(each.path)
 
 
 def signature(found: os.stat_result) -> tuple[int, ...]:
@@ -91,31 +67,22 @@ Pause = Callable[[int], object]
 
 
 class Blob(NamedTuple):
-    """A stored blob. `changed` is its ctime in ns, `modified` its mtime in s; a write changes the `signature`."""
+    """A stored blob, and the status of its file when it was found."""
 
     path: Path
     digest: str
-    size: int
-    changed: int
-    signature: tuple[int, ...]
-    modified: float
+    file: os.stat_result
 
 
-def all_blobs(root: Path) -> Iterator[Blob]:
-    """Yield the blobs below the folder of an upstream, in the order of at most 256 folders that contain them."""
-    found = folders(blob_folder(root))
-    for prefix in sorted(Path(each.path) for each in found if _PREFIX.fullmatch(each.name)):
-        yield from blobs(prefix)
-
-
-def blobs(prefix: Path) -> Iterator[Blob]:
-    """Yield the blobs of one of these folders, which may be very many; skip a blob that is deleted meanwhile."""
-    for each in folders(prefix):
-        path = Path(each.path, "data")
-        with contextlib.suppress(OSError):
-            found = path.lstat()
-            if stat.S_ISREG(found.st_mode) and _HEX.fullmatch(each.name):
-                yield Blob(path, each.name, found.st_size, found.st_ctime_ns, signature(found), found.st_mtime)
+def blobs(root: Path) -> Iterator[Blob]:
+    """Yield the blobs below the folder of an upstream; skip a blob that is deleted meanwhile."""
+    for prefix in sorted(each for each in folders(root / BLOBS) if _PREFIX.fullmatch(each.name)):
+        for each in folders(prefix):  # very many
+            with contextlib.suppress(OSError):
+                path = each / "data"
+                found = path.lstat()
+                if stat.S_ISREG(found.st_mode) and _HEX.fullmatch(each.name):
+                    yield Blob(path, each.name, found)
 
 
 def matches(blob: Blob, pause: Pause, *, keep_cached: bool) -> bool | None:
@@ -149,16 +116,11 @@ def matches(blob: Blob, pause: Pause, *, keep_cached: bool) -> bool | None:
     return None
 
 
-def remove_blob(blob: Blob) -> None:
-    """Remove a blob. The registry fetches it again when it is needed; transfers in progress keep the open file.
-
-    Raises:
-        FileNotFoundError: the blob does not exist.
-        OSError: the blob cannot be removed.
-    """
-    blob.path.unlink()
+def remove_blob(path: Path) -> None:
+    """Remove a blob. The registry fetches it again when it is needed; transfers in progress keep the open file."""
+    path.unlink()
     with contextlib.suppress(OSError):
-        blob.path.parent.rmdir()
+        path.parent.rmdir()
 
 
 def named_blobs(root: Path) -> Set[bytes] | None:
@@ -166,7 +128,7 @@ def named_blobs(root: Path) -> Set[bytes] | None:
     found: set[bytes] = set()
     rest = b""
     try:
-        with state_path(root).open("rb") as file:
+        with (root / STATE).open("rb") as file:
             while part := file.read(_CHUNK):
                 rest += part
                 found |= {bytes.fromhex(each.decode()) for each in _NAMED.findall(rest)}
@@ -176,13 +138,6 @@ def named_blobs(root: Path) -> Set[bytes] | None:
     except OSError:
         return None
     return found
-
-
-def expired(root: Path, before: float, named: Set[bytes]) -> Iterator[Blob]:
-    """Yield the blobs that were stored before that time and that are not `named`."""
-    for blob in all_blobs(root):
-        if blob.modified < before and bytes.fromhex(blob.digest) not in named:
-            yield blob
 
 
 # files that the registry cannot read: links without a digest, and a damaged state of the scheduler
@@ -203,37 +158,31 @@ def broken_links(root: Path, before: float) -> Iterator[Path]:
     for kind in ("_layers", "_manifests"):
         for folder in below_repositories(root, kind):
             for where, _, names in os.walk(folder):
-                path = Path(where) / "link"
+                path = Path(where, "link")
                 if "link" in names and _is_broken_link(path, before):
                     yield path
 
 
 def _is_broken_link(path: Path, before: float) -> bool:
-    try:
+    with contextlib.suppress(OSError):
         found = path.lstat()
-        if not stat.S_ISREG(found.st_mode) or found.st_mtime >= before:
-            return False
-        with path.open("rb") as file:
-            return not _LINK.fullmatch(file.read(_LONGEST_LINK))
-    except OSError:
-        return False
+        if stat.S_ISREG(found.st_mode) and found.st_mtime < before:
+            with path.open("rb") as file:
+                return not _LINK.fullmatch(file.read(_LONGEST_LINK))
+    return False
 
 
 def broken_state(root: Path) -> tuple[int, ...] | None:
     """Return the signature of the scheduler's state file if the registry cannot start with it, else None."""
-    path = state_path(root)
-    try:
+    path = root / STATE
+    with contextlib.suppress(OSError):
         found = path.lstat()
-        if not stat.S_ISREG(found.st_mode):
-            return None
-        with path.open("rb") as file:
-            if found.st_size > _MOST_STATE_BYTES:
-                is_state = _is_object(file, found.st_size)
-            else:
-                is_state = _is_state(file.read(found.st_size))
-        return None if is_state else signature(found)
-    except OSError:
-        return None
+        if stat.S_ISREG(found.st_mode):
+            with path.open("rb") as file:
+                is_large = found.st_size > _MOST_STATE_BYTES
+                is_state = _is_object(file, found.st_size) if is_large else _is_state(file.read(found.st_size))
+            return None if is_state else signature(found)
+    return None
 
 
 def _is_object(file: BinaryIO, size: int) -> bool:
@@ -268,26 +217,10 @@ _MOST_OPEN = 64  # open files
 def uploads(root: Path) -> Iterator[Path]:
     """Yield the folders of uploads, in progress or left over."""
     for folder in below_repositories(root, "_uploads"):
-        for each in folders(folder):
-            yield Path(each.path)
+        yield from folders(folder)
 
 
-def stopped_uploads(root: Path, before: float) -> Iterator[Path]:
-    """Yield the folders of uploads without a write since that time."""
-    return (each for each in uploads(root) if _newest(each) < before)
-
-
-def remove_upload(upload: Path) -> None:
-    """Remove the folder of an upload.
-
-    Raises:
-        OSError: a part of it cannot be removed.
-    """
-    with contextlib.suppress(FileNotFoundError):
-        shutil.rmtree(upload)
-
-
-def _newest(folder: Path) -> float:
+def last_write(folder: Path) -> float:
     """Return the time of the last write below a folder."""
     newest = 0.0
     for where, _, names in os.walk(folder):
@@ -315,13 +248,10 @@ class Uploads:
         for descriptor in ended:
             with os.fdopen(descriptor, "rb", buffering=0) as file:
                 interrupted |= self._is_interrupted(file)
-        self._open |= dict(self._opened(found - self._open.keys()))
-        return interrupted
-
-    def _opened(self, paths: set[Path]) -> Iterator[tuple[Path, int]]:
-        for path in sorted(paths)[: _MOST_OPEN - len(self._open)]:
+        for path in sorted(found - self._open.keys())[: _MOST_OPEN - len(self._open)]:
             with contextlib.suppress(OSError):
-                yield path, os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+                self._open[path] = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        return interrupted
 
     def _is_interrupted(self, file: FileIO) -> bool:
         """Whether a node got only a part: of an empty file nothing was sent, and the blob may have existed before."""
@@ -333,7 +263,8 @@ class Uploads:
         with contextlib.suppress(OSError):
             while part := file.read(_CHUNK):
                 content.update(part)
-        return not blob_path(self._root, content.hexdigest()).exists()
+        digest = content.hexdigest()
+        return not (self._root / BLOBS / digest[:2] / digest / "data").exists()
 
 
 # the times at which corrupt blobs were removed, in a file on the volume: it outlives the pod
@@ -345,7 +276,7 @@ _MOST_BYTES = 1 << 16
 
 def record_removal(root: Path, now: float) -> None:
     """Add a removal to the file, and remove those that are older than a day."""
-    path = _removals_path(root)
+    path = root / _REMOVALS
     new = path.with_suffix(".new")
     times = [*last_removals(root, now), now][-_MOST_TIMES:]
     with contextlib.suppress(OSError):
@@ -355,13 +286,9 @@ def record_removal(root: Path, now: float) -> None:
 
 def last_removals(root: Path, now: float) -> list[float]:
     """Return the times of removals in the last 24 hours, at most 1000; none if the file cannot be read."""
-    path = _removals_path(root)
+    path = root / _REMOVALS
     with contextlib.suppress(OSError, ValueError):
         if stat.S_ISREG(path.lstat().st_mode):
             with path.open("rb") as file:
                 return [each for each in map(float, file.read(_MOST_BYTES).split()) if now - DAY_SECONDS < each <= now]
     return []
-
-
-def _removals_path(root: Path) -> Path:
-    return root / "corrupt-blobs"

@@ -21,14 +21,13 @@ _MOST_CONNECTIONS = 16
 _CONNECTION_SECONDS = 5.0
 
 
-def serve(cache: Cache, port: int) -> NoReturn:
+def serve(cache: Cache, port: int) -> None:
     """Guard the volume and answer requests until a signal comes."""
     for work in (cache.follow_room, cache.follow_uploads, cache.follow_upstream, cache.watch, cache.verify_all):
         threading.Thread(target=_for_ever, args=(work,), daemon=True).start()
     with _listening(cache, port) as server:
         log.info("listening on port %s", server.server_address[1])
         server.serve_forever(poll_interval=0.5)
-    raise AssertionError("unreachable")
 
 
 def _listening(cache: Cache, port: int) -> _Server:
