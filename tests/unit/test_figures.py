@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import pytest
 
-from jobs.core.fetch_rates.choice import Choice, Jump, NoFigures, ProviderFailure, ProviderNeed, choose, date_failure
+from jobs.core.fetch_rates.choice import Choice, Jump, NoFigures, ProviderNeed, choose, date_failure
 from jobs.core.fetch_rates.exchange_rates import (
     BadRateError,
     Figures,
@@ -136,7 +136,7 @@ def test_figures_with_an_invalid_field_are_not_complete() -> None:
 def test_a_table_is_valid_on_its_day_and_for_six_days(age: int, is_valid: bool) -> None:
     today = date.fromisoformat(DAY) + timedelta(age)
 
-    assert (date_failure(Table("ecb", DAY, {}), today) is None) == is_valid
+    assert (date_failure(Table("ecb", DAY, {}), today) == "") == is_valid
 
 
 BOMB = b"""<?xml version="1.0"?>
@@ -230,14 +230,14 @@ def test_an_invalid_rate_of_a_document_is_refused(document: bytes) -> None:
 YESTERDAY = "2026-11-19"
 
 
-def published(**rates: str) -> dict[str, Table | ProviderFailure]:
+def published(**rates: str) -> dict[str, Table | str]:
     """Return tables by provider (er: open-er-api) with this rate of USD: today's, or another day's after an @."""
-    found: dict[str, Table | ProviderFailure] = {}
+    found: dict[str, Table | str] = {}
     for name, text in rates.items():
         provider = "open-er-api" if name == "er" else name
         rate, _, day = text.partition("@")
         if rate == "failed":
-            found[provider] = ProviderFailure(rate)
+            found[provider] = rate
         else:
             found[provider] = Table(provider, day or DAY, {} if rate == "none" else {"USD": Decimal(rate)})
     return found

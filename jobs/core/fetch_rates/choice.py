@@ -11,8 +11,6 @@ from decimal import ROUND_CEILING, Decimal
 from operator import itemgetter
 from typing import NamedTuple
 
-from msgspec import Struct
-
 from jobs.core.fetch_rates.exchange_rates import BadRateError, Figures, MissingError, Spec, Table, change, figures, same
 from jobs.core.fetch_rates.providers import DEFAULTS
 
@@ -20,13 +18,9 @@ MOST_DAYS = 6  # at Easter, the longest break, a rate gets five days old
 AGREEING_PERCENT = 1
 
 
-class ProviderFailure(Struct, frozen=True):
-    """Why no ExchangeRate can use a provider's document; `reason` is a predicate: "has no USD"."""
-
-    reason: str
-
-
-Tables = Mapping[str, Table | ProviderFailure]  # by provider, for the providers that were read
+# By provider, for the providers that were read. A text is the predicate why no ExchangeRate can use the document, such
+# as "request failed: timed out".
+Tables = Mapping[str, Table | str]
 
 
 class ProviderNeed(NamedTuple):
@@ -71,7 +65,7 @@ class Jump(NamedTuple):
 
 
 class _Limit(NamedTuple):
-    """The limit of a change from the last figures, and from the rate before the changes of this day (empty: those)."""
+    """The limit of a change from the last figures, and from the rate before the changes of this day."""
 
     last: Figures
     rate_before: str
@@ -80,23 +74,16 @@ class _Limit(NamedTuple):
     def largest_change(self, found: Figures) -> tuple[str, Decimal]:
         """Return the rate from which the figures differ most, in words, and by how many percent."""
         of_last = f"{self.last.rate} of {self.last.date}", change(self.last.rate, found.rate)
-        if not self.rate_before:
-            return of_last
         of_day = f"{self.rate_before}, the rate before this day", change(self.rate_before, found.rate)
         return max(of_last, of_day, key=itemgetter(1))
 
-    def is_exceeded(self, found: Figures) -> bool:
-        return self.largest_change(found)[1] > self.percent
 
-
-def date_failure(table: Table, today: date) -> ProviderFailure | None:
-    """Return why the date of a table is not valid today; None: it is valid."""
+def date_failure(table: Table, today: date) -> str:
+    """Return why the date of a table is not valid today, or nothing."""
     age = (today - date.fromisoformat(table.date)).days
     if age < 0:
-        return ProviderFailure(f"returned rates of {table.date}, which is in the future")
-    return (
-        ProviderFailure(f"returned rates of {table.date}, more than {MOST_DAYS} days old") if age > MOST_DAYS else None
-    )
+        return f"returned rates of {table.date}, which is in the future"
+    return f"returned rates of {table.date}, more than {MOST_DAYS} days old" if age > MOST_DAYS else ""
 
 
 def choose(
@@ -107,7 +94,7 @@ def choose(
     `last` are the figures that it got last for this currency and base; `max_change` is in percent. `rate_before` is the
     rate before the changes of this day, by default the last one: many small changes in a day are a jump too.
     """
-    limit = _Limit(last, rate_before, max_change) if last else None
+    limit = _Limit(last, rate_before or last.rate, max_change) if last else None
     names = (spec.provider,) if spec.provider else DEFAULTS  # in the order in which they are read
     reasons: list[str] = []
     permanent: list[bool] = []
@@ -119,12 +106,14 @@ def choose(
         if isinstance(found, NoFigures):
             reasons.append(f"{name} {found.reason}")
             permanent.append(found.permanent)
-        elif last and _keeps_last(found, last, names):
+            continue
+        is_jump = limit is not None and limit.largest_change(found)[1] > max_change
+        if last and _keeps_last(found, last, names):
             if jumped is None:
                 return Choice(last)
-            if limit and found.date >= jumped.date and not limit.is_exceeded(found):  # it confirms the last figures
+            if found.date >= jumped.date and not is_jump:  # it confirms the last figures
                 return Choice(last, differing=(jumped, found))
-        elif limit and limit.is_exceeded(found):
+        elif is_jump:
             jumped = jumped or found
             reasons.append(f"{name} has {found.rate}")
         else:
@@ -134,15 +123,13 @@ def choose(
     return NoFigures("; ".join(reasons), all(permanent), reasons[0] if permanent[0] else "")
 
 
-def _figures(table: Table | ProviderFailure, spec: Spec) -> Figures | NoFigures:
-    if isinstance(table, ProviderFailure):
-        return NoFigures(table.reason, permanent=False)
+def _figures(table: Table | str, spec: Spec) -> Figures | NoFigures:
+    if isinstance(table, str):
+        return NoFigures(table, permanent=False)
     try:
         return figures(table, spec.base, spec.currency)
-    except MissingError as error:
-        return NoFigures(str(error), permanent=True)
-    except BadRateError as error:
-        return NoFigures(str(error), permanent=False)
+    except (MissingError, BadRateError) as error:
+        return NoFigures(str(error), permanent=isinstance(error, MissingError))
 
 
 def _keeps_last(found: Figures, last: Figures, names: Sequence[str]) -> bool:

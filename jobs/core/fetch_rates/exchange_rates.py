@@ -74,7 +74,9 @@ def figures(table: Table, base: str, currency: str) -> Figures:
 
 def is_rate(text: str) -> bool:
     """Return whether a text is a number that can be a rate: users can edit it."""
-    return is_sane(_decimal(text))
+    with localcontext() as context:
+        context.clear_traps()
+        return is_sane(Decimal(text))  # NaN if the text is not a number
 
 
 def is_sane(rate: Decimal) -> bool:
@@ -117,12 +119,6 @@ def _per_euro(table: Table, currency: str) -> Decimal:
 def _quotient(dividend: Decimal, divisor: Decimal) -> str:
     """Return the quotient; a dividend that is divided by 1 keeps its digits."""
     return format(dividend if divisor == 1 else _COMPUTED.divide(dividend, divisor), "f")
-
-
-def _decimal(text: str) -> Decimal:
-    with localcontext() as context:
-        context.clear_traps()
-        return Decimal(text)  # NaN if the text is not a number
 
 
 ProviderName = Literal["ecb", "frankfurter", "open-er-api"]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date
 
-from jobs.core.fetch_rates.choice import ProviderFailure, Tables, date_failure
+from jobs.core.fetch_rates.choice import Tables, date_failure
 from jobs.core.fetch_rates.exchange_rates import ExchangeRate, Table
 from jobs.core.fetch_rates.providers import BadDocumentError, table
 from jobs.kit.data.contents import CONFIGMAP
@@ -63,16 +63,16 @@ class Observed:
         )
 
     def tables(self, urls: Mapping[str, str], today: date) -> Tables:
-        """Return the table or the failure of each provider that was read."""
+        """Return the table of each provider that was read, or why it cannot be used."""
         fetched = {provider: self.pages[url] for provider, url in urls.items() if url in self.pages}
         return {provider: _table(provider, page, today) for provider, page in fetched.items()}
 
 
-def _table(provider: str, page: Page, today: date) -> Table | ProviderFailure:
+def _table(provider: str, page: Page, today: date) -> Table | str:
     if page.error:
-        return ProviderFailure(f"request failed: {page.error}")
+        return f"request failed: {page.error}"
     try:
         found = table(provider, page.body)
     except BadDocumentError as error:
-        return ProviderFailure(str(error))
+        return str(error)
     return date_failure(found, today) or found

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from jobs.core.fetch_rates.choice import ProviderFailure, ProviderNeed
+from jobs.core.fetch_rates.choice import ProviderNeed
 from jobs.core.fetch_rates.evaluate import CONFLICT, Evaluation, collision, evaluate, orphans, unchanged
 from jobs.core.fetch_rates.exchange_rates import ExchangeRate, Figures, RateStatus, Spec, subject
 from jobs.core.fetch_rates.observed import Observed, Settings
@@ -96,8 +96,8 @@ def _by_configmap(observed: Observed) -> dict[ObjectKey, list[ExchangeRate]]:
 
 def _provider_failures(observed: Observed, settings: Settings, now: datetime) -> Iterator[Finding]:
     for provider, table in observed.tables(settings.urls, now.date()).items():
-        if isinstance(table, ProviderFailure):
-            reason = f"{without_credentials(settings.urls[provider])} {table.reason}"
+        if isinstance(table, str):
+            reason = f"{without_credentials(settings.urls[provider])} {table}"
             yield Finding("provider-failed", Severity.WARNING, ObjectKey("Provider", provider), reason)
 
 

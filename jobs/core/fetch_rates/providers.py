@@ -96,10 +96,10 @@ def _json(document: bytes) -> dict[str, Any]:
         content = json.loads(
             document, parse_float=Decimal, parse_int=Decimal, parse_constant=Decimal, object_pairs_hook=_unique
         )
+    except BadDocumentError:
+        raise
     except (ValueError, ArithmeticError, RecursionError) as error:
-        raise (
-            error if isinstance(error, BadDocumentError) else BadDocumentError("returned a document that is not JSON")
-        ) from error
+        raise BadDocumentError("returned a document that is not JSON") from error
     if not isinstance(content, dict):
         raise BadDocumentError("returned JSON that is not an object")
     return content
