@@ -18,7 +18,7 @@ from jobs.kit.data.objects import ReducedObject
 from jobs.kit.values import stamps
 from jobs.kit.values.decoding import decode_list
 from jobs.kit.values.errors import ApiError
-from jobs.kit.values.model import Action, Change, Deletion, DryRun, ExitCode, Finding, Fix, Need, ObjectKey, Severity
+from jobs.kit.values.model import Action, Deletion, DryRun, ExitCode, Finding, Fix, Need, ObjectKey, Severity
 from jobs.kit.values.reads import terminating, unreadable
 from jobs.kit.values.resources import EXCHANGE_RATES
 
@@ -90,11 +90,6 @@ class Evaluation(NamedTuple):
     need: Need | ProviderNeed | None = None
     figures: Figures | None = None
     jump: Jump | None = None
-
-    @property
-    def is_missing(self) -> bool:
-        """Whether the ConfigMap does not exist yet."""
-        return any(finding.code == "missing" for finding in self.findings)
 
 
 def evaluate(rate: ExchangeRate, observed: Observed, settings: Settings, tables: Tables, today: date) -> Evaluation:
@@ -172,22 +167,25 @@ def _compare(
 ) -> Finding | None:
     """Compare the ConfigMap with the desired one."""
     desired = manifest(rate, figures, actual)
-    differing = changes(actual.content if actual else None, desired.content, secret=False)
+    differing = tuple(changes(actual.content if actual else None, desired.content, secret=False))
+    why = f" ({'; '.join(skipped)})" if skipped else ""
     if actual is None:
-        fix = Fix(Action.CREATE, desired)
-        return _finding(rate, "missing", _rate_text(figures, skipped), fix, differing, settings)
-    relabelled = metadata_changes(desired.labels, desired.annotations, actual.header)
-    disowned = bool(rate.head.uid) and rate.head.uid not in [each.uid for each in actual.header.owners]
-    if not (differing or relabelled or disowned):
-        return None
-    fix = repair(desired, actual, recreated=manifest(rate, figures, None))
-    if differing and is_untouched(rate, actual):
-        reason = f"{_rate_text(figures, skipped)}; was {_previous_text(actual.content)}"
-        return _finding(rate, "outdated", reason, fix, differing, settings)
-    reason = "its owner reference is missing"
-    if differing or relabelled:
-        reason = fields_changed(differing or relabelled, actual.header.ownership.others)
-    return _finding(rate, "drifted", reason, fix, (*differing, *shown_metadata(relabelled)), settings)
+        code, reason, fix = "missing", f"{_rate_text(figures)}{why}", Fix(Action.CREATE, desired)
+    else:
+        relabelled = metadata_changes(desired.labels, desired.annotations, actual.header)
+        disowned = bool(rate.head.uid) and rate.head.uid not in [each.uid for each in actual.header.owners]
+        if not (differing or relabelled or disowned):
+            return None
+        fix = repair(desired, actual, recreated=manifest(rate, figures, None))
+        if differing and is_untouched(rate, actual):
+            code, reason = "outdated", f"{_rate_text(figures)}{why}; was {_previous_text(actual.content)}"
+        else:
+            code, reason = "drifted", "its owner reference is missing"
+            if differing or relabelled:
+                reason = fields_changed(differing or relabelled, actual.header.ownership.others)
+            differing += tuple(shown_metadata(relabelled))
+    shown = differing if settings.run.diff else ()
+    return Finding(code, Severity.WARNING, rate.configmap, reason, fix, shown, (rate.subject,))
 
 
 def _providers_differ(rate: ExchangeRate, chosen: Choice) -> Finding | None:
@@ -201,16 +199,8 @@ def _providers_differ(rate: ExchangeRate, chosen: Choice) -> Finding | None:
     return Finding("providers-differ", Severity.WARNING, rate.head.key, reason, subjects=(rate.subject,))
 
 
-def _finding(
-    rate: ExchangeRate, code: str, reason: str, fix: Fix, differing: Sequence[Change], settings: Settings
-) -> Finding:
-    shown = tuple(differing) if settings.run.diff else ()
-    return Finding(code, Severity.WARNING, rate.configmap, reason, fix, shown, (rate.subject,))
-
-
-def _rate_text(figures: Figures, skipped: Sequence[str] = ()) -> str:
-    why = f" ({'; '.join(skipped)})" if skipped else ""
-    return f"1 {figures.base} = {figures.rate} {figures.currency} of {figures.date} from {figures.source}{why}"
+def _rate_text(figures: Figures) -> str:
+    return f"1 {figures.base} = {figures.rate} {figures.currency} of {figures.date} from {figures.source}"
 
 
 def unchanged(rate: ExchangeRate, figures: Figures) -> Finding:
@@ -222,15 +212,12 @@ def _no_rate(rate: ExchangeRate, last: Figures | None, actual: ReducedObject | N
     if isinstance(why, Jump):
         how = f"set spec.maxChange to {why.percent}" if rate.head.uid else f"use --max-change {why.percent}"
         reason = f"{why.reason}: the last rate stays; {how} to accept the new rate"
-        return _error(rate, "jump", rate.head.key, reason, ExitCode.BRAKE)
-    without = "the ConfigMap is left untouched" if actual else "there is no rate yet"
-    consequence = f"the rate of {last.date} stays" if last else without
-    exit_code = ExitCode.REFUSED if why.permanent else ExitCode.FAILED
-    return _error(rate, "unavailable", rate.head.key, f"{consequence}: {why.first_reason or why.reason}", exit_code)
-
-
-def _error(rate: ExchangeRate, code: str, key: ObjectKey, reason: str, exit_code: ExitCode) -> Finding:
-    return Finding(code, Severity.CRITICAL, key, reason, subjects=(rate.subject,), exit_code=exit_code)
+        code, exit_code = "jump", ExitCode.BRAKE
+    else:
+        without = "the ConfigMap is left untouched" if actual else "there is no rate yet"
+        reason = f"{f'the rate of {last.date} stays' if last else without}: {why.first_reason or why.reason}"
+        code, exit_code = "unavailable", ExitCode.REFUSED if why.permanent else ExitCode.FAILED
+    return Finding(code, Severity.CRITICAL, rate.head.key, reason, subjects=(rate.subject,), exit_code=exit_code)
 
 
 def _previous_text(content: AnyContent | None) -> str:

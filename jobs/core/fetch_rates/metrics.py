@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 
-from jobs.core.fetch_rates.exchange_rates import Figures, subject
+from jobs.core.fetch_rates.exchange_rates import subject
 from jobs.core.fetch_rates.observed import Observed, Settings
 from jobs.core.fetch_rates.plan import reported
 from jobs.kit.run.gauges import Metric, Sample, of_resources
@@ -24,10 +24,7 @@ def gauges(
     """Yield the metrics of the ExchangeRates in the cluster."""
     # One namespace with many ExchangeRates does not displace those of others.
     rates = in_turns(reported(observed, settings, results, now), lambda each: each.head.key.namespace)
-    dated = [(subject(each.head.key), _timestamp(each.figures)) for each in rates if each.figures]
-    yield from of_resources(RATE_TIMESTAMP, dated)
+    dated = [(subject(each.head.key), datetime.fromisoformat(each.figures.date)) for each in rates if each.figures]
+    starts = [(name, day.replace(tzinfo=timezone.utc).timestamp()) for name, day in dated]
+    yield from of_resources(RATE_TIMESTAMP, starts)
     yield from of_resources(RATE_READY, ((subject(each.head.key), each.condition.status == "True") for each in rates))
-
-
-def _timestamp(figures: Figures) -> float:
-    return datetime.fromisoformat(figures.date).replace(tzinfo=timezone.utc).timestamp()

@@ -43,13 +43,15 @@ def plan(observed: Observed, settings: Settings, now: datetime) -> Plan:
     findings += [collision(rates) for rates in by_configmap.values() if len(rates) > 1]
     findings += [terminating(rate.head.key, rate.subject) for rate in observed.rates if rate.head.terminating]
     current = {rate: each.figures for rate, each in found.items() if each.figures and not each.findings}
-    existing = [rate for rate, each in found.items() if each.figures and not each.is_missing]
+    missing = {finding.object for finding in findings if finding.code == "missing"}
+    existing = [rate for rate, each in found.items() if each.figures and rate.configmap not in missing]
     findings += orphans(observed, by_configmap, {rate.head.uid: rate for rate in existing if rate.head.uid})
     if settings.rates is None and not settings.namespace:
         limited = {rate.subject for rate in observed.rates if rate.spec.max_change}
-        findings = [_as_warning(each) if _is_tenant_problem(each, limited) else each for each in findings]
+        findings = [_as_warning(each, limited) for each in findings]
     if settings.run.verbose:
         findings += [unchanged(rate, figures) for rate, figures in current.items()]
+    where = f"namespace {settings.namespace}" if settings.namespace else "any namespace"
     needs = [each.need for each in found.values()]
     providers = {need.provider for need in needs if isinstance(need, ProviderNeed)}
     return Plan(
@@ -58,7 +60,7 @@ def plan(observed: Observed, settings: Settings, now: datetime) -> Plan:
         [need for need in needs if isinstance(need, Need)],
         Summary(
             {"rates": len(observed.rates), "providers": len(observed.pages)},
-            "" if observed.rates or observed.failures else f"no {EXCHANGE_RATES.kind} in {_where(settings)}",
+            "" if observed.rates or observed.failures else f"no {EXCHANGE_RATES.kind} in {where}",
         ),
         [Fetch(settings.urls[provider]) for provider in PROVIDERS if provider in providers],
         DesiredCounts({CONFIGMAPS.kind: len(by_configmap)}, {rate.subject: 1 for rate in observed.rates}),
@@ -66,15 +68,12 @@ def plan(observed: Observed, settings: Settings, now: datetime) -> Plan:
     )
 
 
-def _is_tenant_problem(finding: Finding, limited: Container[str]) -> bool:
-    """Return whether only the author of an ExchangeRate can resolve this; `limited` are subjects with maxChange."""
-    if finding.code == "jump":
-        return all(name in limited for name in finding.subjects)
-    return finding.code in ("invalid", "collision", "unavailable") and finding.exit_code is ExitCode.REFUSED
-
-
-def _as_warning(finding: Finding) -> Finding:
-    return structs.replace(finding, severity=Severity.WARNING, exit_code=ExitCode.DONE)
+def _as_warning(finding: Finding, limited: Container[str]) -> Finding:
+    """Make it a warning if only the author of an ExchangeRate can resolve it; `limited` are subjects with maxChange."""
+    of_author = finding.code in ("invalid", "collision", "unavailable") and finding.exit_code is ExitCode.REFUSED
+    if of_author or (finding.code == "jump" and all(name in limited for name in finding.subjects)):
+        return structs.replace(finding, severity=Severity.WARNING, exit_code=ExitCode.DONE)
+    return finding
 
 
 def evaluations(observed: Observed, settings: Settings, now: datetime) -> dict[ExchangeRate, Evaluation]:
@@ -101,23 +100,18 @@ def _provider_failures(observed: Observed, settings: Settings, now: datetime) ->
             yield Finding("provider-failed", Severity.WARNING, ObjectKey("Provider", provider), reason)
 
 
-def _where(settings: Settings) -> str:
-    return f"namespace {settings.namespace}" if settings.namespace else "any namespace"
-
-
 def _brakes(evaluations: Iterable[Evaluation], settings: Settings) -> tuple[Brake, ...]:
     """Return the brake of jumps over --max-change, with the value that accepts them all."""
     blocked = [each.jump.percent for each in evaluations if each.jump]
     if not blocked or settings.rates is not None:
         return ()
-    what = f"{len(blocked)} rates" if len(blocked) > 1 else "1 rate"
-    are = "are" if len(blocked) > 1 else "is"
+    what, are = (f"{len(blocked)} rates", "are") if len(blocked) > 1 else ("1 rate", "is")
     message = f"{what} changed by more than {settings.max_change} % and {are} not updated"
     return (Brake(message, "--max-change", str(max(blocked))),)
 
 
-PROVIDERS_DIFFER = "providers-differ"  # the rate is valid, and another provider contradicts it
-# Reasons of Ready=False, by the code of a finding or by outcome; the first that applies is used.
+_PROVIDERS_DIFFER = "providers-differ"  # the rate is valid, and another provider contradicts it
+# Reasons of the condition Ready, by the code of a finding or by outcome; the first that applies is used.
 _REASONS = (
     ("invalid", "Invalid"),
     ("unreadable", "Unreadable"),
@@ -128,6 +122,7 @@ _REASONS = (
     ("skipped", "Terminating"),
     ("jump", "Jump"),
     ("unavailable", "Unavailable"),
+    (_PROVIDERS_DIFFER, "ProvidersDiffer"),
 )
 
 
@@ -143,7 +138,12 @@ def status_updates(
     observed: Observed, settings: Settings, _plan: Plan, results: Sequence[Result], now: datetime
 ) -> Sequence[StatusUpdate]:
     """Return the status updates of ExchangeRates in the cluster that are not being deleted."""
-    updates = (_status_update(each, now) for each in reported(observed, settings, results, now))
+    updates = []
+    for head, figures, condition in reported(observed, settings, results, now):
+        before = head.status_as(RateStatus)
+        values = structs.asdict(figures) if figures else dict.fromkeys(Figures.__struct_fields__, "")
+        values |= _last_change(before, figures, now)
+        updates.append(status_update(head, EXCHANGE_RATES, before, condition, now, **values))
     return [update for update in updates if update]
 
 
@@ -171,14 +171,6 @@ def _report(head: Head, spec: Spec | None, desired: Figures | None, results: Seq
     return Reported(head, figures, _condition(results))
 
 
-def _status_update(reported: Reported, now: datetime) -> StatusUpdate | None:
-    head, figures = reported.head, reported.figures
-    before = head.status_as(RateStatus)
-    values = structs.asdict(figures) if figures else dict.fromkeys(Figures.__struct_fields__, "")
-    values |= _last_change(before, figures, now)
-    return status_update(head, EXCHANGE_RATES, before, reported.condition, now, **values)
-
-
 def _last_change(before: RateStatus, figures: Figures | None, now: datetime) -> dict[str, str]:
     """Return the day of the last change of a rate, and the rate before that day."""
     if not (figures and before.figures and figures.are_for(before.base, before.currency)):
@@ -190,14 +182,9 @@ def _last_change(before: RateStatus, figures: Figures | None, now: datetime) -> 
 
 
 def _condition(results: Sequence[Result]) -> Condition:
-    kinds = {kind_of(result): result for result in results}
+    by_kind = {kind_of(result): result for result in results}
     for kind, reason in _REASONS:
-        if kind in kinds:
-            return new_condition(READY, "False", reason, _message(kinds[kind]))
-    if PROVIDERS_DIFFER in kinds:
-        return new_condition(READY, "True", "ProvidersDiffer", _message(kinds[PROVIDERS_DIFFER]))
+        if result := by_kind.get(kind):
+            message = about(result.finding.object, EXCHANGE_RATES, stable_message(result))
+            return new_condition(READY, "True" if kind == _PROVIDERS_DIFFER else "False", reason, message)
     return new_condition(READY, "True", "Current", "the ConfigMap contains the rate")
-
-
-def _message(result: Result) -> str:
-    return about(result.finding.object, EXCHANGE_RATES, stable_message(result))
