@@ -16,12 +16,12 @@ from msgspec import structs
 from jobs.core.farm_pods.farm_pod import (
     FarmPod,
     FarmPodManifest,
-    FarmPodObject,
     Pod,
     PodMetadata,
     PodObject,
     place,
     reduce_farm_pod,
+    reduce_pod,
 )
 from jobs.core.farm_pods.observed import Observed, Settings
 from jobs.core.farm_pods.plan import compare, different, plan, to_read_in_full
@@ -95,15 +95,17 @@ def test_only_names_uid_and_number_of_containers_of_a_pod_are_decoded() -> None:
 
     read = msgspec.json.decode(body, type=PodObject)
 
-    assert read.reduced == WEB
+    assert reduce_pod(read) == WEB
     assert TOKEN not in repr(msgspec.to_builtins(read))
     assert msgspec.json.encode(read.spec) == b'{"containers":[{},{}]}'
 
 
 def test_of_a_list_of_metadata_the_number_of_containers_is_not_known() -> None:
-    metadata = {"metadata": pod("shop", "web", uid="uid-web")["metadata"]}
+    metadata = json.dumps({"metadata": pod("shop", "web", uid="uid-web")["metadata"]})
 
-    assert msgspec.json.decode(json.dumps(metadata), type=PodMetadata).reduced == structs.replace(WEB, containers=None)
+    read = msgspec.json.decode(metadata, type=PodMetadata)
+
+    assert reduce_pod(read) == structs.replace(WEB, containers=None)
 
 
 def owned(*, manager: str = "kube-chores", containers: bool = True, uid: str = "uid-web") -> dict[str, Any]:
@@ -148,22 +150,28 @@ def test_the_number_of_containers_is_known_only_if_this_job_alone_wrote_it(entri
 
 @pytest.mark.parametrize("name", ["web", "x" * 250])
 @pytest.mark.parametrize(
-    "metadata",
+    ("metadata", "changed"),
     [
-        {},
-        {"deletionTimestamp": "2026-01-01T00:00:00Z"},
-        {"labels": {}},
-        {"annotations": {"kubechores.dev/source": "shop/other"}},
-        {"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "other", "uid": "uid-web"}]},
+        ({"deletionTimestamp": "2026-01-01T00:00:00Z"}, {"terminating": True}),
+        ({"labels": {}}, {"managed": False}),
+        ({"labels": None, "annotations": None}, {"managed": False, "has_source": False}),
+        ({"annotations": {"kubechores.dev/source": "shop/other"}}, {"has_source": False}),
+        (
+            {"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "other", "uid": "uid-web"}]},
+            {"owner": "", "as_written": False},
+        ),
+        ({"ownerReferences": []}, {"owner": "", "owned": False, "as_written": False}),
+        ({"managedFields": None}, {"as_written": False}),
     ],
 )
-def test_a_farm_pod_that_this_job_wrote_is_reduced_as_any_other(name: str, metadata: Any) -> None:
-    body = document(structs.replace(WEB, name=name), managedFields=[owned()], **metadata)
+def test_each_change_of_a_farm_pod_is_known(name: str, metadata: Any, changed: Any) -> None:
+    of = structs.replace(WEB, name=name)
+    before = reduce_farm_pod(document(of, managedFields=[owned()]))
+    assert (before.managed, before.owner, before.has_source, before.as_written) == (True, "uid-web", True, True)
 
-    found = reduce_farm_pod(body)
+    found = reduce_farm_pod(document(of, **{"managedFields": [owned()], **metadata}))
 
-    assert found.as_written
-    assert structs.replace(found, as_written=False) == msgspec.json.decode(body, type=FarmPodObject).reduced
+    assert found == structs.replace(before, **changed)
 
 
 CONTROLLER = {"apiVersion": "v1", "kind": "Pod", "name": "web", "uid": "uid-web", "controller": True}
@@ -194,7 +202,7 @@ def test_a_pod_that_a_server_lists_twice_is_one_pod() -> None:
 
     found = different([known.key, known.key, other, other], {known.key: known})
 
-    assert (found.pods, found.farm_pods, found.unchanged) == ([other], {}, {"shop": 1})
+    assert found == ([other], {}, {"shop": 1})
 
 
 def test_with_v_pods_that_have_their_farm_pods_are_not_read_in_full() -> None:

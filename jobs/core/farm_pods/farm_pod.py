@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Iterable
+from typing import Annotated
 
 import msgspec
-from msgspec import Raw, Struct, field
+from msgspec import Meta, Raw, Struct, field
 
 from jobs.kit.values import stamps
-from jobs.kit.values.decoding import Metadata, decode, decode_list, string_map
+from jobs.kit.values.decoding import ManagedFieldsEntry, decode
 from jobs.kit.values.errors import InvalidObjectError
 from jobs.kit.values.model import Body, Change, ObjectKey
 from jobs.kit.values.resources import FARM_PODS, PODS
@@ -75,11 +75,6 @@ class PodMetadata(Struct):
 
     metadata: _PodMetadata
 
-    @property
-    def reduced(self) -> Pod:
-        """The pod, reduced."""
-        return _reduced(self.metadata, None)
-
 
 class _Container(Struct):
     """A container to count. Nothing of it is decoded, since its environment variables may contain passwords."""
@@ -95,44 +90,16 @@ class PodObject(Struct):
     metadata: _PodMetadata
     spec: _PodSpec
 
-    @property
-    def reduced(self) -> Pod:
-        """The pod, reduced."""
-        return _reduced(self.metadata, len(self.spec.containers))
 
-
-def _reduced(at: _PodMetadata, containers: int | None) -> Pod:
+def reduce_pod(found: PodMetadata | PodObject) -> Pod:
+    """Return a pod in the API's form, reduced."""
+    at, containers = found.metadata, len(found.spec.containers) if isinstance(found, PodObject) else None
     return Pod(sys.intern(at.namespace), at.name, at.uid, containers, at.deletion_timestamp is not None)
 
 
-class _Spec(Struct):
+class _Spec(Struct, gc=False):
     pod: str
     containers: int
-
-
-class FarmPodObject(Struct):
-    """A FarmPod in the API's form; its spec stays raw, so that one that is not valid does not fail a list."""
-
-    metadata: Metadata
-    spec: Raw = Raw()
-
-    @property
-    def reduced(self) -> FarmPod:
-        """The FarmPod, reduced. Whether its number of containers is as this job wrote it is not known."""
-        at, spec = self.metadata, _spec(self.spec)
-        owners = decode_list(at.owner_references, dict[str, Any])
-        namespace, _, source = string_map(at.annotations).get(stamps.SOURCE, "").partition("/")
-        return FarmPod(
-            ObjectKey(FARM_PODS.kind, at.name, sys.intern(at.namespace)),
-            stamps.is_managed(string_map(at.labels), NAME, ""),
-            at.deletion_timestamp is not None,
-            spec.pod,
-            spec.containers,
-            _owner(at, owners),
-            bool(owners),
-            namespace == at.namespace and _name(source) == at.name,
-            as_written=False,
-        )
 
 
 def _spec(raw: Raw) -> _Spec:
@@ -143,75 +110,45 @@ def _spec(raw: Raw) -> _Spec:
     return _Spec(found.pod[: _LONGEST_NAME + 1], found.containers)
 
 
-def _owner(at: Metadata, references: Sequence[Mapping[str, Any]]) -> str:
-    """Return the uid of the pod that is its only owner; empty if there is another, or the reference was changed."""
-    if len(references) != 1:
-        return ""
-    name, uid = (str(references[0].get(field, "")) for field in ("name", "uid"))
-    return uid if references == [_owner_reference(name, uid)] and _name(name) == at.name else ""
+class _Owner(Struct, rename="camel", omit_defaults=True, gc=False):
+    """All fields of an owner reference."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+    block_owner_deletion: bool | None = None
 
 
-def _owner_reference(pod: str, uid: str) -> dict[str, str]:
+def _owner(pod: str, uid: str) -> _Owner:
     """Return the reference by which the garbage collector deletes a FarmPod with its pod, so that the job need not.
 
     blockOwnerDeletion stays unset: it needs permission to update the pod's finalizers, or to delete pods.
     https://kubernetes.io/docs/concepts/architecture/garbage-collection/#owners-dependents
     https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#ownerreferencespermissionenforcement
     """
-    return {"apiVersion": PODS.api_version, "kind": PODS.kind, "name": pod, "uid": uid}
+    return _Owner(PODS.api_version, PODS.kind, pod, uid)
 
 
-class _Owner(Struct, rename="camel", forbid_unknown_fields=True):
-    """The owner as this job writes it."""
+class _FarmPodMetadata(Struct, rename="camel", gc=False):
+    """All that is compared is decoded in one step, since a run reads thousands."""
 
-    api_version: Literal["v1"]
-    kind: Literal["Pod"]
-    name: str
-    uid: str
-
-
-class _Anything(Struct):
-    """A field whose content does not matter."""
-
-
-class _OwnedMetadata(Struct):
-    owner_references: dict[str, _Anything] = field(name="f:ownerReferences", default_factory=dict)
-
-
-class _OwnedSpec(Struct):
-    containers: _Anything | None = field(name="f:containers", default=None)
-
-
-class _OwnedFields(Struct):
-    """The fields of a FarmPod that one manager owns, reduced to those that decide about its number of containers."""
-
-    metadata: _OwnedMetadata = field(name="f:metadata", default_factory=_OwnedMetadata)
-    spec: _OwnedSpec = field(name="f:spec", default_factory=_OwnedSpec)
-
-
-class _Entry(Struct):
-    """An entry of managedFields."""
-
-    manager: str
-    fields: _OwnedFields = field(name="fieldsV1")
-
-
-class _WrittenMetadata(Struct, rename="camel"):
-    name: str
+    name: Annotated[str, Meta(min_length=1)]
     namespace: str
-    labels: dict[str, str]
-    annotations: dict[str, str]
-    owner_references: tuple[_Owner]
-    managed_fields: list[_Entry]
-    generation: int
+    generation: int = 0
     deletion_timestamp: str | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: list[_Owner] | None = None
+    managed_fields: list[ManagedFieldsEntry] | None = None
 
 
-class _WrittenFarmPod(Struct):
-    """A FarmPod with all that this job writes. It is decoded in one step, since a run reads thousands."""
+class _FarmPodObject(Struct, gc=False):
+    """A FarmPod in the API's form; its spec stays raw, so that one that is not valid does not fail a list."""
 
-    metadata: _WrittenMetadata
-    spec: _Spec
+    metadata: _FarmPodMetadata
+    spec: Raw = Raw()
 
 
 def reduce_farm_pod(raw: bytes | Raw) -> FarmPod:
@@ -220,28 +157,46 @@ def reduce_farm_pod(raw: bytes | Raw) -> FarmPod:
     Raises:
         InvalidObjectError: its metadata cannot be decoded.
     """
-    try:
-        found = decode(raw, _WrittenFarmPod)
-    except InvalidObjectError:  # somebody changed it, or only its metadata were read
-        return decode(raw, FarmPodObject).reduced
-    at, spec = found.metadata, found.spec
-    (owner,) = at.owner_references
-    namespace, _, source = at.annotations.get(stamps.SOURCE, "").partition("/")
+    found = decode(raw, _FarmPodObject)
+    at, spec = found.metadata, _spec(found.spec)
+    owners = at.owner_references or []
+    owner = owners[0] if len(owners) == 1 else _Owner()
+    uid = owner.uid if owner == _owner(owner.name, owner.uid) and _name(owner.name) == at.name else ""
+    namespace, _, source = (at.annotations or {}).get(stamps.SOURCE, "").partition("/")
     return FarmPod(
         ObjectKey(FARM_PODS.kind, at.name, sys.intern(at.namespace)),
-        stamps.is_managed(at.labels, NAME, ""),
+        stamps.is_managed(at.labels or {}, NAME, ""),
         at.deletion_timestamp is not None,
-        spec.pod[: _LONGEST_NAME + 1],
+        spec.pod,
         spec.containers,
-        owner.uid if _name(owner.name) == at.name else "",
-        True,
+        uid,
+        bool(owners),
         namespace == at.namespace and _name(source) == at.name,
         # The generation increases with each change of the spec, also by a client that uses the name of this job.
-        at.generation == 1 and _is_as_written(at.managed_fields, owner.uid),
+        bool(uid) and at.generation == 1 and _is_as_written(at.managed_fields or (), uid),
     )
 
 
-def _is_as_written(entries: Sequence[_Entry], owner: str) -> bool:
+class _Anything(Struct, gc=False):
+    """A field whose content does not matter."""
+
+
+class _OwnedMetadata(Struct, gc=False):
+    owner_references: dict[str, _Anything] = field(name="f:ownerReferences", default_factory=dict)
+
+
+class _OwnedSpec(Struct, gc=False):
+    containers: _Anything | None = field(name="f:containers", default=None)
+
+
+class _OwnedFields(Struct, gc=False):
+    """The fields of a FarmPod that one manager owns, reduced to those that decide about its number of containers."""
+
+    metadata: _OwnedMetadata = field(name="f:metadata", default_factory=_OwnedMetadata)
+    spec: _OwnedSpec = field(name="f:spec", default_factory=_OwnedSpec)
+
+
+def _is_as_written(entries: Iterable[ManagedFieldsEntry], owner: str) -> bool:
     """Whether the number of containers is the one that this job wrote together with the owner that has this uid.
 
     The API server records who changed a field last. If that is this job for both fields, the number is still correct:
@@ -252,7 +207,11 @@ def _is_as_written(entries: Sequence[_Entry], owner: str) -> bool:
     """
     is_own = False
     for each in entries:
-        references, containers = each.fields.metadata.owner_references, each.fields.spec.containers
+        try:
+            fields = decode(each.fields_v1, _OwnedFields)
+        except InvalidObjectError:  # a client can send an invalid entry
+            return False
+        references, containers = fields.metadata.owner_references, fields.spec.containers
         if each.manager != MANAGER:
             if references or containers:
                 return False
@@ -319,14 +278,12 @@ class FarmPodManifest(Body, frozen=True, gc=False):
             "namespace": at.namespace,
             "labels": {**before.get("labels", {}), **LABELS},
             "annotations": {**before.get("annotations", {}), stamps.SOURCE: f"{pod.namespace}/{pod.name}"},
-            "ownerReferences": [_owner_reference(pod.name, pod.uid)],
+            "ownerReferences": [_owner(pod.name, pod.uid)],
         }
         assert pod.containers is not None, "the plan reads the pod first"
-        spec = _Spec(pod.name, pod.containers)
         head = {"apiVersion": FARM_PODS.api_version, "kind": FARM_PODS.kind}
-        return msgspec.json.encode({**head, "metadata": metadata, "spec": spec})
+        return msgspec.json.encode({**head, "metadata": metadata, "spec": _Spec(pod.name, pod.containers)})
 
     def changed_by_server(self, answer: bytes) -> tuple[str, ...]:
         """Return the fields in which the server's response differs: admission changed them."""
-        stored = reduce_farm_pod(answer)
-        return tuple(change.field for change in stored.differences(self.pod))
+        return tuple(change.field for change in reduce_farm_pod(answer).differences(self.pod))

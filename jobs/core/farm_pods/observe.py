@@ -7,14 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Raw
 
-from jobs.core.farm_pods.farm_pod import FarmPod, PodMetadata, PodObject, reduce_farm_pod
+from jobs.core.farm_pods.farm_pod import FarmPod, PodMetadata, PodObject, reduce_farm_pod, reduce_pod
 from jobs.core.farm_pods.observed import OPT_IN, Observed, Settings
 from jobs.core.farm_pods.plan import Compared, compare, different, to_read_in_full
 from jobs.kit.api.cluster import Cluster, List, complete, retry_if_expired
 from jobs.kit.api.custom_resources import not_installed
 from jobs.kit.values.decoding import PartialObject
 from jobs.kit.values.errors import ApiError
-from jobs.kit.values.model import Finding, ObjectKey
+from jobs.kit.values.model import ObjectKey
 from jobs.kit.values.reads import InvalidObject, read_failure, unreadable
 from jobs.kit.values.resources import FARM_PODS, NAMESPACES, PODS
 
@@ -23,7 +23,7 @@ PODS_PER_LIST = 50
 LEAST_NAMESPACES = 3  # for fewer, it is not worth a request to count all pods
 
 FarmPods = Mapping[ObjectKey, FarmPod]
-Read = Mapping[str, "list[Compared | InvalidObject] | ApiError"]  # by namespace: its pods, or why they cannot be read
+Read = dict[str, "list[Compared | InvalidObject] | ApiError"]  # by namespace: its pods, or why they cannot be read
 
 
 def observe(cluster: Cluster, settings: Settings) -> Observed:
@@ -47,20 +47,21 @@ def observe(cluster: Cluster, settings: Settings) -> Observed:
         namespaces, more = _namespaces(cluster)
         invalid += more
     read = _pods(cluster, namespaces, farm_pods, settings)
-    pods, left, unchanged = different(_compared(read), farm_pods)
-    invalid += (each for found in _lists(read) for each in found if isinstance(each, InvalidObject))
+    listed = [each for found in read.values() if not isinstance(found, ApiError) for each in found]
+    pods, left, unchanged = different(_valid(listed), farm_pods)
+    invalid += (each for each in listed if isinstance(each, InvalidObject))
+    failures = {name: found for name, found in read.items() if isinstance(found, ApiError)}
     return Observed(
         namespaces,
         pods,
         left,
-        tuple(_failure(name, found) for name, found in read.items() if isinstance(found, ApiError)),
+        tuple(
+            unreadable(ObjectKey(NAMESPACES.kind, name), error, read_failure(error, "its pods"))
+            for name, error in failures.items()
+        ),
         tuple(unreadable(each.key, each.error) for each in invalid),
         unchanged=unchanged,
     )
-
-
-def _failure(namespace: str, error: ApiError) -> Finding:
-    return unreadable(ObjectKey(NAMESPACES.kind, namespace), error, read_failure(error, "its pods"))
 
 
 def _farm_pods(cluster: Cluster, namespace: str) -> tuple[dict[ObjectKey, FarmPod], list[InvalidObject]]:
@@ -96,12 +97,11 @@ def _pods(cluster: Cluster, namespaces: Sequence[str], farm_pods: FarmPods, sett
     metadata = {name: _valid(found) for name, found in read.items() if not isinstance(found, ApiError)}
     in_full = to_read_in_full(metadata, farm_pods, settings.max_objects)
     more = _pods_by_namespace(cluster, in_full, PodObject, compared_with)
-    return {**read, **{name: found for name, found in more.items() if not _is_replaced(found)}}
-
-
-def _is_replaced(found: list[Compared | InvalidObject] | ApiError) -> bool:
-    """Return whether to read pods one by one because their list in full failed; their metadata are complete."""
-    return isinstance(found, ApiError) and found.is_of_one_request
+    for name, found in more.items():
+        # Otherwise their metadata are complete, and the run reads the pods one by one.
+        if not (isinstance(found, ApiError) and found.is_of_one_request):
+            read[name] = found
+    return read
 
 
 def _all_pods(cluster: Cluster, namespaces: Sequence[str], farm_pods: FarmPods, expected: int) -> Read | None:
@@ -111,10 +111,10 @@ def _all_pods(cluster: Cluster, namespaces: Sequence[str], farm_pods: FarmPods, 
     """
     if len(namespaces) < LEAST_NAMESPACES:
         return None
-    read: dict[str, list[Compared | InvalidObject]] = {name: [] for name in namespaces}
+    by_namespace: dict[str, list[Compared | InvalidObject]] = {name: [] for name in namespaces}
 
     def reduce(each: PodMetadata) -> Compared | None:
-        return compare(each.reduced, farm_pods) if each.metadata.namespace in read else None
+        return compare(reduce_pod(each), farm_pods) if each.metadata.namespace in by_namespace else None
 
     try:
         pods = cluster.count(PODS)
@@ -127,9 +127,9 @@ def _all_pods(cluster: Cluster, namespaces: Sequence[str], farm_pods: FarmPods, 
         if isinstance(each, InvalidObject) and not each.key.namespace:
             return None  # the list of its namespace shows where it is
         namespace = each.key.namespace if isinstance(each, InvalidObject) else each.namespace if each else ""
-        if each and namespace in read:
-            read[namespace].append(each)
-    return read
+        if each and namespace in by_namespace:
+            by_namespace[namespace].append(each)
+    return {**by_namespace}
 
 
 def _pods_by_namespace(
@@ -138,19 +138,11 @@ def _pods_by_namespace(
     """List the pods of each of these namespaces, in full or only their metadata."""
 
     def reduce(each: PodMetadata | PodObject) -> Compared:
-        return compare(each.reduced, farm_pods)
+        return compare(reduce_pod(each), farm_pods)
 
     metadata_only = item is PodMetadata
     lists = (List(PODS, item, reduce, name, metadata_only=metadata_only, tag=name) for name in namespaces)
     return dict(cluster.lists(lists))
-
-
-def _lists(read: Read) -> Iterable[list[Compared | InvalidObject]]:
-    return (found for found in read.values() if not isinstance(found, ApiError))
-
-
-def _compared(read: Read) -> Iterable[Compared]:
-    return (each for found in _lists(read) for each in _valid(found))
 
 
 def _valid(found: Iterable[Compared | InvalidObject]) -> list[Compared]:

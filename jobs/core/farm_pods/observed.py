@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 from msgspec import structs
 
-from jobs.core.farm_pods.farm_pod import FarmPod, Pod, PodObject, place, reduce_farm_pod
+from jobs.core.farm_pods.farm_pod import FarmPod, Pod, PodObject, place, reduce_farm_pod, reduce_pod
 from jobs.kit.values.decoding import decode, decode_plain
 from jobs.kit.values.errors import ApiError, InvalidObjectError
 from jobs.kit.values.model import Finding, Need, ObjectKey, RunOptions
@@ -86,4 +86,4 @@ def _farm_pod_read(body: bytes) -> FarmPod:
 
 
 def _pod(body: bytes) -> Pod:
-    return decode(body, PodObject).reduced
+    return reduce_pod(decode(body, PodObject))

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import NamedTuple
-
-from msgspec import structs
 
 from jobs.core.farm_pods.farm_pod import FarmPod, FarmPodManifest, Pod, place
 from jobs.core.farm_pods.observed import OPT_IN, Observed, Settings
@@ -42,16 +39,10 @@ def compare(pod: Pod, farm_pods: Mapping[ObjectKey, FarmPod]) -> Compared:
     return found.key if found and is_desired else pod
 
 
-class Different(NamedTuple):
-    """The pods and FarmPods to evaluate one by one, and the number of the others by namespace."""
-
-    pods: Sequence[Pod]
-    farm_pods: Mapping[ObjectKey, FarmPod]
-    unchanged: Mapping[str, int]
-
-
-def different(compared: Iterable[Compared], farm_pods: Mapping[ObjectKey, FarmPod]) -> Different:
-    """Return what is left to evaluate after all pods were read and compared.
+def different(
+    compared: Iterable[Compared], farm_pods: Mapping[ObjectKey, FarmPod]
+) -> tuple[Sequence[Pod], Mapping[ObjectKey, FarmPod], Mapping[str, int]]:
+    """Return the pods and FarmPods to evaluate one by one, and the number of the other pods by namespace.
 
     A pod stays, although its FarmPod is as desired, if another pod requires a FarmPod of the same name: none of them
     is written then.
@@ -65,19 +56,15 @@ def different(compared: Iterable[Compared], farm_pods: Mapping[ObjectKey, FarmPo
             desired.append(each)
     required = {each.place for each in pods if not each.terminating}
     collisions = required.intersection(desired)
-    pods += (_pod_of(farm_pods[key]) for key in sorted(collisions))
+    known = (farm_pods[key] for key in sorted(collisions))
+    pods += (Pod(each.key.namespace, each.pod, each.owner, each.containers) for each in known)
     left = dict(farm_pods)
     unchanged: Counter[str] = Counter()
     for key in desired:
         if key not in collisions:
             del left[key]
             unchanged[key.namespace] += 1
-    return Different(pods, left, unchanged)
-
-
-def _pod_of(farm_pod: FarmPod) -> Pod:
-    """Return the pod of a FarmPod that is as desired."""
-    return Pod(farm_pod.key.namespace, farm_pod.pod, farm_pod.owner, farm_pod.containers)
+    return pods, left, unchanged
 
 
 def to_read_in_full(
@@ -156,30 +143,27 @@ def _evaluate_with_pod(
     differing = actual.differences(pod)
     if not differing:
         return None
+    is_recreated = actual.owner and actual.owner != pod.uid
+    fields = ", ".join(change.field for change in differing)
+    why = f"pod/{pod.name} was recreated" if is_recreated else f"{fields} changed"
     fix = Fix(Action.REPLACE, FarmPodManifest(pod, actual.document))
-    shown = differing if settings.run.diff else ()
-    return Finding("drifted", Severity.WARNING, place, _why(pod, actual), fix, shown)
+    return Finding("drifted", Severity.WARNING, place, why, fix, differing if settings.run.diff else ())
 
 
 def _missing(pod: Pod) -> Finding:
-    return Finding("missing", Severity.WARNING, pod.place, _containers(pod), Fix(Action.CREATE, FarmPodManifest(pod)))
+    fix = Fix(Action.CREATE, FarmPodManifest(pod))
+    return Finding("missing", Severity.WARNING, pod.place, _containers(pod.containers), fix)
 
 
-def _why(pod: Pod, actual: FarmPod) -> str:
-    if actual.owner and actual.owner != pod.uid:
-        return f"pod/{pod.name} was recreated"
-    return f"{', '.join(change.field for change in actual.differences(pod))} changed"
+def _containers(number: int | None) -> str:
+    return f"{number} container{'' if number == 1 else 's'}"
 
 
-def _containers(pod: Pod) -> str:
-    return f"{pod.containers} container{'' if pod.containers == 1 else 's'}"
-
-
-def unchanged(pod: Pod, observed: Observed) -> Finding:
+def unchanged(place: ObjectKey, observed: Observed) -> Finding:
     """Return the finding of a FarmPod that is as desired; shown with -v."""
-    actual = observed.actual(pod.place)
-    known = structs.replace(pod, containers=actual.containers) if isinstance(actual, FarmPod) else pod
-    return Finding("unchanged", Severity.INFO, pod.place, _containers(known))
+    actual = observed.actual(place)
+    assert isinstance(actual, FarmPod)
+    return Finding("unchanged", Severity.INFO, place, _containers(actual.containers))
 
 
 def collision(pods: Sequence[Pod]) -> Finding:
@@ -222,7 +206,7 @@ def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
     findings = [*observed.failures, *observed.invalid, *without_pods(observed, places.keys())]
     needs: list[Need] = []
     unchanged_count = sum(observed.unchanged.values())
-    for same_place in places.values():
+    for key, same_place in places.items():
         result = collision(same_place) if len(same_place) > 1 else evaluate(same_place[0], observed, settings)
         if isinstance(result, Need):
             needs.append(result)
@@ -230,7 +214,7 @@ def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
             findings.append(result)
         else:
             unchanged_count += 1
-            findings += [unchanged(same_place[0], observed)] if settings.run.verbose else []
+            findings += [unchanged(key, observed)] if settings.run.verbose else []
     sizes = Counter(place.namespace for place in places) + Counter(observed.unchanged)
     managed = sum(each.managed for each in observed.farm_pods.values()) + sum(observed.unchanged.values())
     pods = sum(map(len, places.values())) + sum(observed.unchanged.values())
