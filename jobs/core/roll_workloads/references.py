@@ -69,16 +69,12 @@ def source(kind: str, keys: frozenset[str], body: bytes, key: Key | ApiError | N
     with digests of values in a Secret of their own.
     """
     document = decode(body, _Document)
-    fields = {"data": document.data, "binaryData": document.binary_data}
     digest = Key(b"").digest
     if kind == SECRETS.kind:
         assert isinstance(key, Key), "the key is read before Secrets"
         digest = partial(key.digest, document.metadata.uid)
-    digests = {
-        name: digest(field, name, value or "")
-        for field, values in fields.items()
-        for name, value in (values or {}).items()
-    }
+    digests = {name: digest("data", name, value or "") for name, value in (document.data or {}).items()}
+    digests |= {name: digest("binaryData", name, value or "") for name, value in (document.binary_data or {}).items()}
     used = {name: digest for name, digest in digests.items() if name in keys}
     return Source(_fingerprint(digests), keys, used, _changed(document.metadata))
 
@@ -89,9 +85,8 @@ def _changed(metadata: _Metadata) -> datetime | None:
     The time of an entry is that of its manager's last change to any field that the manager owns.
     https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management
     """
-    owners = [entry for entry in metadata.managed_fields or () if _owns_content(entry)]
-    times = [each for each in (metadata.creation_timestamp, *(entry.time for entry in owners)) if each]
-    return max(times, default=None)
+    owned = (entry.time for entry in metadata.managed_fields or () if _owns_content(entry))
+    return max(filter(None, (metadata.creation_timestamp, *owned)), default=None)
 
 
 def _owns_content(entry: _Entry) -> bool:
@@ -167,18 +162,19 @@ class _Item(Struct):
     path: str = ""
 
 
-class _ObjectReference(Struct, rename="camel"):
-    """A ConfigMap or Secret of an envFrom or a volume. A volume of a Secret has `secret_name` instead of `name`."""
+class _Named(Struct, rename="camel"):
+    """A ConfigMap or Secret, or a `key` of one. A volume of a Secret has `secret_name` instead of `name`."""
 
     name: str = ""
     secret_name: str = ""
+    key: str = ""
     optional: bool | None = None
     items: list[_Item] | None = None
 
 
 class _Projection(Struct, rename="camel"):
-    config_map: _ObjectReference | None = None
-    secret: _ObjectReference | None = None
+    config_map: _Named | None = None
+    secret: _Named | None = None
 
 
 class _Projected(Struct):
@@ -191,19 +187,13 @@ class _Volume(_Projection, rename="camel"):
 
 
 class _EnvFrom(Struct, rename="camel"):
-    config_map_ref: _ObjectReference | None = None
-    secret_ref: _ObjectReference | None = None
-
-
-class _Key(Struct):
-    name: str = ""
-    key: str = ""
-    optional: bool | None = None
+    config_map_ref: _Named | None = None
+    secret_ref: _Named | None = None
 
 
 class _ValueFrom(Struct, rename="camel"):
-    config_map_key_ref: _Key | None = None
-    secret_key_ref: _Key | None = None
+    config_map_key_ref: _Named | None = None
+    secret_key_ref: _Named | None = None
 
 
 class _Env(Struct, rename="camel"):
@@ -250,12 +240,11 @@ def references(spec: PodSpec) -> tuple[Reference, ...]:
 
 
 def _merged(kind: str, name: str, uses: Sequence[_Use]) -> Reference:
-    keys: frozenset[str] | None = frozenset()
-    for use in uses:
-        keys = None if keys is None or use.keys is None else keys | use.keys
+    uses_all = any(use.keys is None for use in uses)
+    keys = {key for use in uses for key in use.keys or ()}
     needed = {key for use in uses if not use.optional for key in use.needed}
     required = any(not use.optional for use in uses)
-    return Reference(kind, name, None if keys is None else tuple(sorted(keys)), required, tuple(sorted(needed)))
+    return Reference(kind, name, None if uses_all else tuple(sorted(keys)), required, tuple(sorted(needed)))
 
 
 def _of_volumes(spec: PodSpec) -> Iterator[_Use]:
@@ -266,9 +255,16 @@ def _of_volumes(spec: PodSpec) -> Iterator[_Use]:
     for volume in (each for each in spec.volumes or () if each.name in mounted):
         parts = (volume.projected.sources if volume.projected else None) or ()
         for source in (volume, *parts):
-            for kind, named in ((CONFIGMAPS.kind, source.config_map), (SECRETS.kind, source.secret)):
-                if named:
-                    yield _of_files(kind, named, mounted[volume.name], is_part=source is not volume)
+            for kind, named in _named(source.config_map, source.secret):
+                yield _of_files(kind, named, mounted[volume.name], is_part=source is not volume)
+
+
+def _named(config_map: _Named | None, secret: _Named | None) -> Iterator[tuple[str, _Named]]:
+    """Yield those that are set, each with its kind."""
+    if config_map:
+        yield CONFIGMAPS.kind, config_map
+    if secret:
+        yield SECRETS.kind, secret
 
 
 def _mounted_path(mount: _Mount) -> str:
@@ -281,7 +277,7 @@ def _mounted_path(mount: _Mount) -> str:
     return "." if path.startswith("..") else path
 
 
-def _of_files(kind: str, named: _ObjectReference, paths: set[str], *, is_part: bool) -> _Use:
+def _of_files(kind: str, named: _Named, paths: set[str], *, is_part: bool) -> _Use:
     """Return the keys that the mounted `paths` of a volume use; without items, the file of a key has the key's name.
 
     A kubelet mounts an empty directory in place of a missing file, so pods need that key too. `is_part`: the volume has
@@ -308,21 +304,9 @@ def _containers(spec: PodSpec) -> Iterable[_Container]:
 def _of_containers(spec: PodSpec) -> Iterator[_Use]:
     for container in _containers(spec):
         for source in container.env_from or ():
-            if source.config_map_ref:
-                yield _of_object(CONFIGMAPS.kind, source.config_map_ref)
-            if source.secret_ref:
-                yield _of_object(SECRETS.kind, source.secret_ref)
+            for kind, named in _named(source.config_map_ref, source.secret_ref):
+                yield _Use(kind, named.name, None, frozenset(), bool(named.optional))
         for value in (env.value_from for env in container.env or () if env.value_from):
-            if value.config_map_key_ref:
-                yield _of_key(CONFIGMAPS.kind, value.config_map_key_ref)
-            if value.secret_key_ref:
-                yield _of_key(SECRETS.kind, value.secret_key_ref)
-
-
-def _of_object(kind: str, named: _ObjectReference) -> _Use:
-    return _Use(kind, named.name, None, frozenset(), bool(named.optional))
-
-
-def _of_key(kind: str, named: _Key) -> _Use:
-    key = frozenset([named.key])
-    return _Use(kind, named.name, key, key, bool(named.optional))
+            for kind, named in _named(value.config_map_key_ref, value.secret_key_ref):
+                key = frozenset([named.key])
+                yield _Use(kind, named.name, key, key, bool(named.optional))
