@@ -22,7 +22,8 @@ from jobs.core.roll_workloads.observed import (
     opt_in_of,
     reduced,
 )
-from jobs.core.roll_workloads.workloads import KINDS, Document, Workload, workload_of_list
+from jobs.core.roll_workloads.workloads import KINDS, Document, Workload
+from jobs.core.roll_workloads.workloads import reduced as reduced_workload
 from jobs.kit.api.cluster import Cluster, List, complete
 from jobs.kit.values.decoding import NamespaceObject, PartialObject
 from jobs.kit.values.errors import ApiError
@@ -199,8 +200,11 @@ def _list_in_full(
 
 
 def _kept(bounds: Bounds, kind: str, keys: Container[ObjectKey], document: Document) -> Workload | None:
-    found = workload_of_list(kind, keys, document)
-    return found if found and bounds.keep(found) else None
+    key = ObjectKey(kind, document.metadata.name, document.metadata.namespace)
+    if key not in keys:
+        return None
+    found = reduced_workload(key, document)
+    return found if bounds.keep(found) else None
 
 
 def _list_failed(resource: Resource, error: ApiError) -> Finding:

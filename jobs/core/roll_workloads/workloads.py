@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Container
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -24,6 +23,7 @@ _LONGEST_ROLL_ID = 64
 _LONGEST_FAILURE = 300
 _REFERENCE_BYTES = 200
 _FAILED = "ProgressDeadlineExceeded"
+_NOT_OBSERVED = "its controller has not observed the latest change yet"
 _DIGEST_LENGTH = 16
 
 KINDS = (DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS)
@@ -100,12 +100,8 @@ class _Metadata(Struct, rename="camel"):
     annotations: dict[str, str] | None = None
 
 
-class _TemplateMetadata(Struct):
-    annotations: dict[str, str] | None = None
-
-
 class _Template(Struct):
-    metadata: _TemplateMetadata | None = None
+    metadata: _Metadata | None = None
     spec: PodSpec = msgspec.field(default_factory=PodSpec)
 
 
@@ -163,21 +159,13 @@ def workload(key: ObjectKey, body: bytes) -> Workload:
     Raises:
         InvalidObjectError: it cannot be decoded, or the names in its pod template are too long for a baseline.
     """
-    return _reduced(key, decode(body, Document))
+    return reduced(key, decode(body, Document))
 
 
-def workload_of_list(kind: str, keys: Container[ObjectKey], document: Document) -> Workload | None:
-    """Return a reduced workload of a list, or None if it is not one of the `keys`.
-
-    Raises:
-        InvalidObjectError: see `workload`.
-    """
-    key = ObjectKey(kind, document.metadata.name, document.metadata.namespace)
-    return _reduced(key, document) if key in keys else None
-
-
-def _reduced(key: ObjectKey, document: Document) -> Workload:
-    metadata, template = document.metadata, decode(document.spec.template, _Template)
+def reduced(key: ObjectKey, document: Document) -> Workload:
+    """Return a reduced workload; errors as for `workload`."""
+    metadata, spec, status = document.metadata, document.spec, document.status
+    template = decode(spec.template, _Template)
     annotations = (template.metadata.annotations if template.metadata else None) or {}
     uses = references(template.spec)
     if (size := sum(len(each.used) for each in uses)) > _MOST_REFERENCES_BYTES:
@@ -185,26 +173,27 @@ def _reduced(key: ObjectKey, document: Document) -> Workload:
             f"its names of ConfigMaps, Secrets and keys are {size >> 10} KiB, too long for a baseline"
         )
     before = (metadata.annotations or {}).get(BASELINE, "")
-    status = document.status
-    incomplete, failure = _incomplete(key.kind, document), _failure(status)
-    progress = "" if _progressing(status) == _FAILED else incomplete
+    is_observed = status.observed_generation >= metadata.generation
+    # The state of a rollout that is not complete, or an empty string.
+    incomplete = _INCOMPLETE[key.kind](spec, status) if is_observed else _NOT_OBSERVED
+    failure = _failure(status)
     return Workload(
         key,
         metadata.uid,
         metadata.resource_version,
         metadata.generation,
-        _is_observed(document),
+        is_observed,
         before if len(before) <= _MOST_BASELINE_BYTES else "",
         annotations.get(ROLL_ID, "")[:_LONGEST_ROLL_ID],
-        _digest(document.spec.template),
+        _digest(spec.template),
         uses,
-        _deferral(key, document),
+        _deferral(key, spec, is_observed=is_observed),
         f"{incomplete}: {failure}" if incomplete and failure else incomplete,
-        progress,
+        "" if _progressing(status) == _FAILED else incomplete,
         bool(incomplete and failure),
-        _STUCK[key.kind](document.spec, status, incomplete),
-        key.kind == STATEFUL_SETS.kind and _is_blocked(document.spec, status),
-        _between(status) > 0,
+        _is_stuck(key.kind, spec, status, incomplete),
+        key.kind == STATEFUL_SETS.kind and _is_blocked(spec, status),
+        status.replicas > status.current_replicas + status.updated_replicas,
         status.update_revision if status.updated_replicas else "",
         metadata.deletion_timestamp is not None,
     )
@@ -220,9 +209,8 @@ def _digest(template: msgspec.Raw) -> str:
     return hashlib.sha256(msgspec.json.encode(found, order="sorted")).hexdigest()[:_DIGEST_LENGTH]
 
 
-def _deferral(key: ObjectKey, document: Document) -> Deferral | None:
+def _deferral(key: ObjectKey, spec: _Spec, *, is_observed: bool) -> Deferral | None:
     """Return why the workload cannot be rolled now, or None."""
-    spec = document.spec
     if spec.paused:
         return Deferral(DeferralCode.PAUSED, f"the workload is paused; run {kubectl(key, 'rollout resume')}")
     if spec.update_strategy.type == "OnDelete":
@@ -233,11 +221,10 @@ def _deferral(key: ObjectKey, document: Document) -> Deferral | None:
         patch = """-p '{"spec":{"updateStrategy":{"rollingUpdate":{"partition":0}}}}'"""
         why = f"partition {_partition(spec)} of the update strategy excludes all pods from updates"
         return Deferral(DeferralCode.PARTITION, f"{why}; run {kubectl(key, 'patch', patch)}")
-    if not _is_observed(document):
-        see = kubectl(key, "rollout status")
-        reason = f"a rollout is in progress, and its controller has not observed the latest change yet; see {see}"
-        return Deferral(DeferralCode.ROLLOUT_IN_PROGRESS, reason)
-    return None
+    if is_observed:
+        return None
+    reason = f"a rollout is in progress, and {_NOT_OBSERVED}; see {kubectl(key, 'rollout status')}"
+    return Deferral(DeferralCode.ROLLOUT_IN_PROGRESS, reason)
 
 
 # The same rules as `kubectl rollout status` (k8s.io/kubectl/pkg/polymorphichelpers/rollout_status.go), except that pods
@@ -309,45 +296,19 @@ def _daemon_set(_spec: _Spec, status: _Status) -> str:
 _INCOMPLETE = {DEPLOYMENTS.kind: _deployment, STATEFUL_SETS.kind: _stateful_set, DAEMON_SETS.kind: _daemon_set}
 
 
-def _incomplete(kind: str, document: Document) -> str:
-    """Return the state of a rollout that is not complete, or an empty string."""
-    if _is_observed(document):
-        return _INCOMPLETE[kind](document.spec, document.status)
-    return "its controller has not observed the latest change yet"
+def _is_stuck(kind: str, spec: _Spec, status: _Status, incomplete: str) -> bool:
+    """Return whether the rollout may never complete by itself, or no pod is available.
 
-
-def _is_observed(document: Document) -> bool:
-    return document.status.observed_generation >= document.metadata.generation
-
-
-# Whether a rollout may never complete by itself. A status does not distinguish a slow pod from one that never starts.
-
-
-def _deployment_stuck(spec: _Spec, status: _Status, incomplete: str) -> bool:
-    """Count the pods of a surge too: all desired pods may be available, but with the old template."""
-    is_waiting = bool(incomplete) and status.unavailable_replicas > 0
-    return _stuck(is_waiting, _replicas(spec), status.available_replicas)
-
-
-def _stateful_set_stuck(spec: _Spec, status: _Status, incomplete: str) -> bool:
-    desired = _replicas(spec)
-    return _stuck(bool(incomplete) and status.available_replicas < desired, desired, status.available_replicas)
-
-
-def _daemon_set_stuck(_spec: _Spec, status: _Status, incomplete: str) -> bool:
-    is_waiting = bool(incomplete) and status.number_unavailable > 0
-    return _stuck(is_waiting, status.desired_number_scheduled, status.number_available)
-
-
-def _stuck(is_waiting: bool, desired: int, available: int) -> bool:
-    return is_waiting or (desired > 0 and available == 0)
-
-
-_STUCK = {
-    DEPLOYMENTS.kind: _deployment_stuck,
-    STATEFUL_SETS.kind: _stateful_set_stuck,
-    DAEMON_SETS.kind: _daemon_set_stuck,
-}
+    A status does not distinguish a slow pod from one that never starts. The pods of a Deployment's surge count too: all
+    desired pods may be available, but with the old template.
+    """
+    desired, available, unavailable = _replicas(spec), status.available_replicas, status.unavailable_replicas
+    if kind == STATEFUL_SETS.kind:
+        unavailable = desired - available
+    elif kind == DAEMON_SETS.kind:
+        desired, available = status.desired_number_scheduled, status.number_available
+        unavailable = status.number_unavailable
+    return (bool(incomplete) and unavailable > 0) or (desired > 0 and available == 0)
 
 
 def _is_blocked(spec: _Spec, status: _Status) -> bool:
@@ -358,8 +319,3 @@ def _is_blocked(spec: _Spec, status: _Status) -> bool:
     if spec.pod_management_policy == "Parallel":
         return False
     return status.available_replicas < min(_replicas(spec), status.replicas)  # not if a pod cannot be created
-
-
-def _between(status: _Status) -> int:
-    """Return how many pods of a StatefulSet have a template between the current and the newest."""
-    return status.replicas - status.current_replicas - status.updated_replicas
