@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from jobs.kit.values.registry import ACCOUNTS
 from tests.apis import Object
 from tests.manifests import ROOT, dangling, everything
 from tests.pages import kustomizations
@@ -115,17 +116,15 @@ def test_an_overlay_has_each_setting(build: list[Object]) -> None:
 
 @pytest.mark.parametrize("build", ["install.md-6"], indirect=True)
 def test_all_jobs_move_to_another_namespace_with_two_files(build: list[Object]) -> None:
-    moved = ["farm-pods", "fetch-rates", "mirror-audit", "mirror-repair", "roll-workloads", "sync-copies"]
-
     assert {name: each["metadata"]["namespace"] for name, each in named(build, "ServiceAccount").items()} == (
-        dict.fromkeys(moved, "chores")
+        dict.fromkeys(ACCOUNTS, "chores")
     )
     assert {each["metadata"]["namespace"] for each in named(build, "CronJob").values()} == {"chores"}
     places = {each["metadata"]["namespace"] for each in build if each["kind"] in ("Role", "RoleBinding")}
     assert places == {"chores", "kube-chores-mirrors", "kube-chores-nodes", "default"}
     assert set(named(build, "Namespace")) == {"chores", "kube-chores-mirrors", "kube-chores-nodes"}
     assert kinds(build)["CustomResourceDefinition"] == 5
-    of_jobs = {f"kube-chores-{account}" for account in moved}
+    of_jobs = {f"kube-chores-{account}" for account in ACCOUNTS}
     assert of_jobs & {name for kind in ("ClusterRole", "ClusterRoleBinding") for name in named(build, kind)} == set()
     for_users = {
         f"kube-chores-{role}" for role in ("view", "farm-view", "farm-edit", "view-secrets", "adopt", "restore")
