@@ -202,11 +202,7 @@ def _send(method: str, url: str, body: bytes, headers: Mapping[str, str]) -> Pag
 
 
 def _get_body(session: requests.Session, url: str, follow_redirects: bool) -> bytes:
-    """Return the body of one GET.
-
-    Raises:
-        _FetchError: the request failed.
-    """
+    """Return the body of one GET, or raise a _FetchError."""
     hooks = {"response": _check_redirect} if follow_redirects else {}
     limits = (CONNECT_SECONDS, READ_SECONDS)
     try:
@@ -265,11 +261,7 @@ def _check_redirect(answer: requests.Response, **_settings: Any) -> None:
 
 
 def _read_content(answer: requests.Response) -> bytes:
-    """Return the body, decompressed.
-
-    Raises:
-        _FetchError: the body is too long, or not valid.
-    """
+    """Return the body, decompressed; raise a _FetchError if it is too long, or not valid."""
     encoding = answer.headers.get("Content-Encoding", "").lower()
     body = _read_limited(answer)
     if encoding in ("", "identity"):

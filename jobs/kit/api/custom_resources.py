@@ -86,11 +86,7 @@ def not_installed(resource: Resource, otherwise: str = "") -> ConfigurationError
 
 
 def _split(resource: Resource, read: _CustomResource) -> tuple[Head, bytes]:
-    """Return the head and the spec of a custom resource.
-
-    Raises:
-        InvalidObjectError: the spec is too large.
-    """
+    """Return the head and the spec of a custom resource; raise an InvalidObjectError if the spec is too large."""
     if len(read.spec) > _MOST_SPEC_BYTES:
         raise InvalidObjectError(f"spec has {len(read.spec) >> 10} KiB, the limit is {_MOST_SPEC_BYTES >> 10} KiB")
     at = read.metadata

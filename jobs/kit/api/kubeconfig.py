@@ -49,7 +49,7 @@ _PARTS = ("cluster", "user", "context")  # in this order, problems are found
 _PROXIES = ("http", "https", "socks5")
 _AUTHORITY = "idp-certificate-authority"
 _OIDC_SECONDS = 30.0
-_EXEC = "client.authentication.k8s.io"
+_EXTENSION = "client.authentication.k8s.io/exec"
 _FRESH_SECONDS = 5.0  # if a credential is expired at once, the plugin still does not run for each request
 _SHOWN_CHARACTERS = 500
 _JWT = re.compile(r"eyJ[\w-]+\.[\w-]+\.[\w-]*")
@@ -254,11 +254,7 @@ def _load(path: Path) -> dict[str, Any]:
 
 
 def _part(config: _Kubeconfig, part: str, name: str, form: type[Part]) -> Part:
-    """Return this part of a named entry.
-
-    Raises:
-        ConfigurationError: there is no such entry, or a field has another type.
-    """
+    """Return this part of a named entry, whose fields have the right types."""
     entry = config.entries[part].get(name)
     if entry is None:
         if part == "user" and not name:
@@ -537,7 +533,7 @@ def _cluster_info(cluster: _Cluster, server: str, proxy: str | None, authority: 
 
     https://kubernetes.io/docs/reference/config-api/client-authentication.v1/#client-authentication-k8s-io-v1-Cluster
     """
-    own = (each.get("extension") for each in cluster.extensions if each.get("name") == f"{_EXEC}/exec")
+    own = (each.get("extension") for each in cluster.extensions if each.get("name") == _EXTENSION)
     info = {
         "tls-server-name": cluster.tls_server_name,
         "insecure-skip-tls-verify": cluster.insecure_skip_tls_verify,

@@ -8,7 +8,7 @@ import random
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from io import BytesIO
 from itertools import count
 from typing import Any
@@ -90,6 +90,7 @@ class _Stream:
         return len(self.in_flight) + throttled >= IN_FLIGHT or kept > BYTES_IN_FLIGHT
 
 
+@dataclass(eq=False, repr=False)
 class Transport:
     """Sends requests to `endpoint`. Not thread-safe.
 
@@ -98,32 +99,22 @@ class Transport:
     with the first error.
     """
 
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        user_agent: str,
-        *,
-        stopping: Callable[[], bool] = lambda: False,
-        request_seconds: float = REQUEST_SECONDS,
-        retry_seconds: float = RETRY_SECONDS,
-        unreached_seconds: float = RETRY_SECONDS,
-        on_unreached: Callable[[str], None] = lambda error: None,
-    ) -> None:
-        self.traffic = Traffic()
-        self.clock = ServerClock()
-        self._has_succeeded = False
-        self._endpoint = endpoint
-        self._user_agent = user_agent
-        self._stopping = stopping
-        self._request_seconds = request_seconds
-        self._retry_seconds = retry_seconds
-        self._unreached_seconds = min(unreached_seconds, retry_seconds)
-        self._on_unreached = on_unreached
-        self._reached = False
-        self._unused: list[Transfers] = []  # not in use by a stream
-        self._order = count()
-        self._stop_by: float | None = None
-        self._no_credentials = ""
+    endpoint: Endpoint
+    user_agent: str
+    _: KW_ONLY
+    stopping: Callable[[], bool] = lambda: False
+    request_seconds: float = REQUEST_SECONDS
+    retry_seconds: float = RETRY_SECONDS
+    unreached_seconds: float = RETRY_SECONDS
+    on_unreached: Callable[[str], None] = lambda error: None
+    traffic: Traffic = field(init=False, default_factory=Traffic)
+    clock: ServerClock = field(init=False, default_factory=ServerClock)
+    _has_succeeded: bool = field(init=False, default=False)
+    _reached: bool = field(init=False, default=False)
+    _unused: list[Transfers] = field(init=False, default_factory=list)  # not in use by a stream
+    _order: Iterator[int] = field(init=False, default_factory=count)
+    _stop_by: float | None = field(init=False, default=None)
+    _no_credentials: str = field(init=False, default="")
 
     def send(self, request: Request) -> Answer:
         """Send one request and return its answer.
@@ -146,14 +137,14 @@ class Transport:
         Raises:
             UnreachableError: the server never accepted a connection.
         """
-        transfers = self._unused.pop() if self._unused else Transfers(self._endpoint, self._request_seconds, IN_FLIGHT)
+        transfers = self._unused.pop() if self._unused else Transfers(self.endpoint, self.request_seconds, IN_FLIGHT)
         stream = _Stream(iter(requests), transfers, 1 / per_second if per_second else 0.0)
         try:
             while True:
                 self._start_due(stream)
                 while stream.unsent:
                     yield stream.unsent.pop()
-                if not stream.in_flight and (not stream.waiting or self._stopping()):
+                if not stream.in_flight and (not stream.waiting or self.stopping()):
                     return
                 if self._is_overdue():
                     pending = stream.in_flight.values()
@@ -175,7 +166,7 @@ class Transport:
             self._unused.append(transfers)
 
     def _is_overdue(self) -> bool:
-        if not self._stopping():
+        if not self.stopping():
             return False
         self._stop_by = self._stop_by or time.monotonic() + STOP_SECONDS
         return time.monotonic() > self._stop_by
@@ -186,7 +177,7 @@ class Transport:
             transfers.close()
 
     def _start_due(self, stream: _Stream) -> None:
-        while len(stream.in_flight) + len(stream.unsent) < IN_FLIGHT and not self._stopping():
+        while len(stream.in_flight) + len(stream.unsent) < IN_FLIGHT and not self.stopping():
             attempt = self._next_due(stream)
             if attempt is None:
                 return
@@ -212,7 +203,7 @@ class Transport:
         if request is None:
             return None
         stream.newest_due = due = max(now, stream.newest_due + stream.interval)
-        attempt = _Attempt(due, next(self._order), request, deadline=due + self._retry_seconds)
+        attempt = _Attempt(due, next(self._order), request, deadline=due + self.retry_seconds)
         if due > now or not stream.fits(request):
             heapq.heappush(stream.waiting, attempt)
             return None
@@ -238,12 +229,12 @@ class Transport:
             return answer, None
         pause = random.uniform(0, min(LONGEST_PAUSE_SECONDS, 0.25 * 2**attempt.number))  # noqa: S311 - jitter
         pause += ended.retry_after
-        deadline = attempt.deadline - (0 if self._reached else self._retry_seconds - self._unreached_seconds)
+        deadline = attempt.deadline - (0 if self._reached else max(0, self.retry_seconds - self.unreached_seconds))
         return answer, pause if time.monotonic() + pause < deadline else None
 
     def _retry(self, stream: _Stream, attempt: _Attempt, pause: float, answer: Answer) -> None:
         if not (self._reached or self.traffic.retries):
-            self._on_unreached(answer.error)
+            self.on_unreached(answer.error)
         self.traffic.retries += 1
         again = replace(
             attempt,
@@ -255,15 +246,15 @@ class Transport:
         heapq.heappush(stream.waiting, again)
 
     def _request_headers(self, request: Request) -> list[str]:
-        headers = [f"Accept: {request.accept}", f"User-Agent: {self._user_agent}", "Expect:"]
+        headers = [f"Accept: {request.accept}", f"User-Agent: {self.user_agent}", "Expect:"]
         if request.body is not None:
             headers.append(f"Content-Type: {request.content_type}")
         if self._no_credentials:
             raise ConfigurationError(self._no_credentials)
-        authorization = self._endpoint.authorization()
+        authorization = self.endpoint.authorization()
         if authorization:
             headers.append(f"Authorization: {authorization}")
-        return [*headers, *self._endpoint.impersonation]
+        return [*headers, *self.endpoint.impersonation]
 
 
 def _seconds_to_wait(stream: _Stream) -> float:

@@ -166,11 +166,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def _as_json(value: Any, text: str) -> Any:
-    """Return a scalar as JSON has it.
-
-    Raises:
-        ValueError: JSON does not have it.
-    """
+    """Return a scalar as JSON has it, or raise a ValueError."""
     if isinstance(value, str):
         # JSON escapes one character beyond 16 bits as two surrogates.
         return value if value.isascii() else value.encode("utf-16", "surrogatepass").decode("utf-16")
