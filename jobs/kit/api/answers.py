@@ -13,7 +13,6 @@ from jobs.kit.values.errors import ApiError, CredentialsError, InvalidObjectErro
 from jobs.kit.values.resources import Resource
 
 _METADATA_KIND = ("meta.k8s.io/v1", "PartialObjectMetadata")
-_STATUS = "a Status of the Kubernetes API"
 
 Form = TypeVar("Form", bound="TypeMeta")
 
@@ -91,17 +90,10 @@ def decode_answer(answer: Answer, form: type[Form], kind: tuple[str, str]) -> Fo
 def check_read_answer(answer: Answer) -> Answer:
     """Return the answer to a GET of one object, with status 0 and an error if it is not an answer of the API."""
     resource, namespace, name, full = answer.request.tag
-    if answer.status == 404 and resource.is_object and _decode_status(answer) is None:
-        return _reject(answer, mismatch(answer, _STATUS))
-    if not answer.is_success or not resource.is_object:
+    if not resource.is_object:
         return answer
-    try:
-        found = decode_answer(answer, _NamedObject, (resource.api_version, resource.kind) if full else _METADATA_KIND)
-    except ApiError as error:
-        return _reject(answer, error.message)
-    if (found.metadata.namespace, found.metadata.name) != (namespace, name):
-        return _reject(answer, mismatch(answer, "the object of that name"))
-    return answer
+    kind = (resource.api_version, resource.kind) if full else _METADATA_KIND
+    return _checked(answer, kind, may_be_absent=True, at=ObjectName(name, namespace))
 
 
 def check_write_answer(answer: Answer, resource: Resource) -> Answer:
@@ -110,19 +102,23 @@ def check_write_answer(answer: Answer, resource: Resource) -> Answer:
     The answer to a delete is a Status or the object.
     """
     is_delete = answer.request.method == "DELETE"
-    if answer.status == 404 and is_delete and _decode_status(answer) is None:
-        return _reject(answer, mismatch(answer, _STATUS))
-    if not answer.is_success or (is_delete and _decode_status(answer) is not None):
+    if is_delete and answer.is_success and _decode_status(answer):
         return answer
+    return _checked(answer, (resource.api_version, resource.kind), may_be_absent=is_delete)
+
+
+def _checked(answer: Answer, kind: tuple[str, str], *, may_be_absent: bool, at: ObjectName | None = None) -> Answer:
+    """Return the answer, with status 0 if it is a success without an object of this kind, or 404 without a Status."""
     try:
-        decode_answer(answer, TypeMeta, (resource.api_version, resource.kind))
+        if answer.is_success:
+            found = decode_answer(answer, _NamedObject if at else TypeMeta, kind)
+            if isinstance(found, _NamedObject) and found.metadata != at:
+                raise ApiError(0, mismatch(answer, "the object of that name"))
+        elif answer.status == 404 and may_be_absent and not _decode_status(answer):
+            raise ApiError(0, mismatch(answer, "a Status of the Kubernetes API"))
     except ApiError as error:
-        return _reject(answer, error.message)
+        return replace(answer, status=0, body=b"", error=error.message)
     return answer
-
-
-def _reject(answer: Answer, error: str) -> Answer:
-    return replace(answer, status=0, body=b"", error=error)
 
 
 def mismatch(answer: Answer, what: str) -> str:
