@@ -75,17 +75,17 @@ class Custom(Struct, frozen=True):
     changed: str = ""
 
 
-def rules(read: Sequence[Custom], evaluated: Evaluated | None) -> tuple[list[dict[str, Any]], list[Problem]]:
+def rules(read: Sequence[Custom], evaluated: Evaluated) -> tuple[list[dict[str, Any]], list[Problem]]:
     """Return the rules of the document, and the problems that only their statuses report."""
     found: list[dict[str, Any]] = []
     problems: list[Problem] = []
-    findings = _by_subject(evaluated)
+    findings = evaluated.by_subject
     for each in read:
         key, status, ready = _decoded(each)
         own = findings.get(key.name, [])
         readable = [finding for finding in own if not denied_right(finding)]
-        is_evaluated = evaluated is not None and not evaluated.note and len(readable) == len(own)
-        desired = evaluated.desired.get(key.name, 0) if evaluated and is_evaluated else status.desired_copies
+        is_evaluated = not evaluated.note and len(readable) == len(own)
+        desired = evaluated.desired.get(key.name, 0) if is_evaluated else status.desired_copies
         reported = {failed.namespace: _code(failed.reason) for failed in status.failed_namespaces or []}
         places = _places(readable) if is_evaluated else {**reported, **_places(readable)}
         found.append(
@@ -106,10 +106,10 @@ def rules(read: Sequence[Custom], evaluated: Evaluated | None) -> tuple[list[dic
     return found, problems
 
 
-def mirrors(read: Sequence[Custom], evaluated: Evaluated | None) -> tuple[list[dict[str, Any]], list[Problem]]:
+def mirrors(read: Sequence[Custom], evaluated: Evaluated) -> tuple[list[dict[str, Any]], list[Problem]]:
     """Return the mirrors of the document with their checks, and the problems that only their statuses report."""
     found, problems = [], []
-    findings = _by_subject(evaluated)
+    findings = evaluated.by_subject
     for each in read:
         key, status, ready = _decoded(each)
         own = [finding for finding in findings.get(key.name, []) if is_problem(finding)]
@@ -161,9 +161,9 @@ def rates(read: Sequence[Custom], now: datetime) -> tuple[list[dict[str, Any]], 
             problems.append(_problem("fetch-rates", key, _code(ready["reason"]), ready["message"]))
         elif ready["ready"] == "True" and day and (age := now.date() - day.date()) > _RATE_AGE:
             reason = f"the rate is of {day.date()}, {age.days} days ago"
-            todo = "name another provider in spec.provider, or check the network of the job"
+            what = "name another provider in spec.provider, or check the network of the job"
             name = f"{key.namespace}/{key.name}"
-            problems.append(problem("fetch-rates", "warning", "rate-too-old", key, reason, todo, [name]))
+            problems.append(problem("fetch-rates", "warning", "rate-too-old", key, reason, what, [name]))
     return found, problems
 
 
@@ -236,14 +236,6 @@ def _places(findings: Iterable[Finding]) -> dict[str, str]:
             namespace = each.object.namespace
             worst[namespace] = min(worst.get(namespace, (9, "")), (rank, each.code))
     return {namespace: code for namespace, (_, code) in sorted(worst.items())}
-
-
-def _by_subject(evaluated: Evaluated | None) -> dict[str, list[Finding]]:
-    found: dict[str, list[Finding]] = {}
-    for each in evaluated.findings if evaluated else ():
-        for name in each.subjects:
-            found.setdefault(name, []).append(each)
-    return found
 
 
 def _decoded(each: Custom) -> tuple[ObjectKey, _Status, dict[str, str]]:

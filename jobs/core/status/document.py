@@ -12,6 +12,7 @@ from jobs.core.status import custom
 from jobs.core.status.custom import Custom
 from jobs.core.status.installed import CronJob, JobPod, RunJob, is_of_installation
 from jobs.core.status.problems import (
+    NOT_EVALUATED,
     Evaluated,
     Problem,
     limit,
@@ -24,7 +25,7 @@ from jobs.core.status.problems import (
 from jobs.core.status.runs import WITHOUT_CRONJOB, job_fields
 from jobs.kit.values.conditions import timestamp
 from jobs.kit.values.model import ObjectKey
-from jobs.kit.values.registry import JOBS
+from jobs.kit.values.registry import JOBS, REPAIR, VERIFY
 from jobs.kit.values.resources import RULES
 from jobs.kit.values.text import format_count, listed, plural
 
@@ -70,24 +71,25 @@ class Observed:
 
 def document(observed: Observed, now: datetime) -> dict[str, Any]:
     """Return the document; its fields are described in docs/status.md."""
-    target, time, evaluated = observed.target, timestamp(now), observed.evaluated
+    target, time = observed.target, timestamp(now)
+    evaluated = {job: observed.evaluated.get(job, NOT_EVALUATED) for job in (*JOBS, VERIFY, REPAIR)}
     cut: dict[str, str] = {}
     own_rules = [each for each in observed.rules if each.head.key.namespace == target.namespace]
-    rules, rule_problems = custom.rules(_most("rules", own_rules, cut), evaluated.get("sync-copies"))
-    mirrors, mirror_problems = custom.mirrors(_most("mirrors", observed.mirrors, cut), evaluated.get("mirror-audit"))
+    rules, rule_problems = custom.rules(_most("rules", own_rules, cut), evaluated["sync-copies"])
+    mirrors, mirror_problems = custom.mirrors(_most("mirrors", observed.mirrors, cut), evaluated["mirror-audit"])
     rates, rate_problems = custom.rates(_most("rates", observed.rates, cut), now)
     jobs = _jobs(observed, rates, now)
     found: list[Problem] = []
     for each in jobs:
-        name, own = each["name"], evaluated.get(each["name"], Evaluated())
+        name, own = each["name"], evaluated[each["name"]]
         found += of_cronjob(ObjectKey("CronJob", name, target.namespace), each, time, is_braked=bool(own.brakes))
         found += of_findings(name, target.namespace, own)
     needing = {
         "sync-copies": ("custom resources", len(rules)),
         "mirror-audit": ("custom resources", len(mirrors)),
         "fetch-rates": ("custom resources", len(rates)),
-        "roll-workloads": ("workloads", evaluated.get("roll-workloads", Evaluated()).facts.get("workloads", 0)),
-        "farm-pods": ("pods", evaluated.get("farm-pods", Evaluated()).facts.get("pods", 0)),
+        "roll-workloads": ("workloads", evaluated["roll-workloads"].facts.get("workloads", 0)),
+        "farm-pods": ("pods", evaluated["farm-pods"].facts.get("pods", 0)),
     }
     found += [*_without_job(observed, jobs, needing), *rule_problems, *mirror_problems, *rate_problems]
     problems, cut_problems = limit(sort([*found, *_unread_rules(observed)]))
@@ -107,7 +109,7 @@ def document(observed: Observed, now: datetime) -> dict[str, Any]:
         "rates": rates,
         "deferred": [
             {**each.object._asdict(), "code": each.deferral or each.code, "reason": each.reason}
-            for each in evaluated.get("roll-workloads", Evaluated()).findings
+            for each in evaluated["roll-workloads"].findings
             if each.code == "deferred"
         ],
         "notes": list(dict.fromkeys(observed.notes)),

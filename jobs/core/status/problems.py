@@ -27,11 +27,8 @@ _DEADLINE_SECONDS = 3600  # since a deadline ended a run: later runs succeeded, 
 _MOST_NAMED = 3
 _COMMAND = re.compile(r"(?:(?<=^)|(?<=: )|(?<=see ))(?:kubectl|chores) .*", re.DOTALL)
 _DENIED = re.compile(r'cannot (\w+) resource "([a-z]+)"')
-_MISTAKES = (
-    "source-namespace-missing",
-    "source-namespace-recreated",
-    "nothing-selected",
-)  # of rules: they block deletions
+# Codes of rules that may be mistaken: they block deletions.
+_MISTAKES = ("source-namespace-missing", "source-namespace-recreated", "nothing-selected")
 _MISSING_SOURCE = "missing-source"  # the only deferral that ends neither by itself nor by a user who caused it
 _WITH_FINALIZERS = ("opted-out", "orphan", "terminating")  # codes of objects that wait for the owner of a finalizer
 _TODO: Mapping[str, Mapping[str, str]] = {
@@ -116,6 +113,15 @@ class Evaluated:
         )
 
     @property
+    def by_subject(self) -> dict[str, list[Finding]]:
+        """The findings by the name of the custom resource that they are about."""
+        found: dict[str, list[Finding]] = {}
+        for each in self.findings:
+            for name in each.subjects:
+                found.setdefault(name, []).append(each)
+        return found
+
+    @property
     def summary(self) -> dict[str, int]:
         """The number of objects by code; the planned writes of the next run too."""
         counts = Counter(each.code for each in self.findings if each.code != UNCHANGED and not denied_right(each))
@@ -133,6 +139,9 @@ class Evaluated:
             for right, found in sorted(objects.items())
         ]
         return [*([self.note] if self.note else []), *missing]
+
+
+NOT_EVALUATED = Evaluated(note="not evaluated")
 
 
 def denied_right(finding: Finding) -> tuple[str, str] | None:
@@ -218,13 +227,7 @@ def _kubectl(namespace: str, *words: str) -> str:
 
 
 def problem(
-    job: str,
-    severity: str,
-    code: str,
-    key: ObjectKey | None,
-    reason: str,
-    todo: str,
-    subjects: Iterable[str] = (),
+    job: str, severity: str, code: str, key: ObjectKey | None, reason: str, todo: str, subjects: Iterable[str] = ()
 ) -> Problem:
     """Return one problem of the document."""
     return {

@@ -79,11 +79,7 @@ WITHOUT_CRONJOB: Mapping[str, Any] = {
 
 
 def job_fields(
-    cronjob: CronJob,
-    jobs: Sequence[RunJob],
-    pods: Sequence[JobPod],
-    warnings: Mapping[str, str],
-    now: datetime,
+    cronjob: CronJob, jobs: Sequence[RunJob], pods: Sequence[JobPod], warnings: Mapping[str, str], now: datetime
 ) -> dict[str, Any]:
     """Return the fields of a job in the document that its CronJob, the Jobs and their pods decide."""
     own = sorted((each for each in jobs if each.cronjob == cronjob.name), key=lambda each: each.start, reverse=True)
