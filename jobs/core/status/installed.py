@@ -124,11 +124,6 @@ class CronJob(Struct, frozen=True):
     args: tuple[str, ...] = ()
     warning: str = ""
 
-    @property
-    def is_dry_run(self) -> bool:
-        """Whether its runs write nothing."""
-        return any(each.startswith(("--dry-run", "--check")) for each in self.args)
-
 
 class RunJob(Struct, frozen=True):
     """A Job of a CronJob: one run. `outcome` is succeeded, failed or running; `reason` and `message` explain a failure.
@@ -191,7 +186,8 @@ def cron_job(read: Served) -> CronJob:
 
 def is_of_installation(cronjob: CronJob) -> bool:
     """Whether it is a CronJob of the manifests, and not a dry run of one."""
-    return cronjob.name in (*registry.JOBS, registry.VERIFY, registry.REPAIR) and not cronjob.is_dry_run
+    is_dry_run = any(each.startswith(("--dry-run", "--check")) for each in cronjob.args)
+    return cronjob.name in (*registry.JOBS, registry.VERIFY, registry.REPAIR) and not is_dry_run
 
 
 def run_job(read: Served) -> RunJob:

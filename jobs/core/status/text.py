@@ -45,7 +45,7 @@ def _table(document: Mapping[str, Any]) -> Iterator[str]:
         (
             job["name"],
             job["state"],
-            f"{age(job['lastSuccess'], now)} ago" if job["lastSuccess"] else "-",
+            f"{_age(job['lastSuccess'], now)} ago" if job["lastSuccess"] else "-",
             _schedule(visible(job["schedule"] or "-")),
         )
         for job in document["jobs"]
@@ -112,15 +112,10 @@ def _group(group: Sequence[Mapping[str, Any]], *, verbose: bool) -> Iterator[str
     more = f"{len(others) - len(named)} more (-v)" if len(others) > len(named) else ""
     if others:
         yield from _wrapped(f"  also {' and '.join(filter(None, (', '.join(named), more)))}", "    ")
-    yield from _todo(brief(first["todo"]))
-
-
-def _todo(todo: str) -> Iterator[str]:
-    """Yield what to do; a command is at its end, on a line of its own that can be copied."""
-    words, line = with_command(todo)
+    words, command = with_command(brief(first["todo"]))
     yield from _wrapped(f"  to do: {words}".rstrip(), "    ")
-    if line:
-        yield f"    {line}"
+    if command:  # on a line of its own that can be copied
+        yield f"    {command}"
 
 
 def _name(problem: Mapping[str, Any]) -> str:
@@ -151,7 +146,7 @@ def _wrapped(line: str, further: str = "") -> list[str]:
     )
 
 
-def age(time: str, now: str) -> str:
+def _age(time: str, now: str) -> str:
     """Return how long ago a time was, as kubectl prints it: 35s, 12m, 3h, 5d."""
     found = seconds_between(time, now)
     if found is None:

@@ -56,13 +56,12 @@ def _columns(now: str) -> Columns:
 
 def _key() -> Element:
     text = "Now is on the right. The scale is logarithmic: recent runs have more room."
-    marks = (element("li", _small_mark(outcome), f" {outcome}") for outcome in _MARKS)
+    marks = []
+    for outcome, path in _MARKS.items():
+        mark = element("path", d=path, class_=f"mark {outcome}")
+        drawn = element("svg", mark, viewBox="-8 -8 16 16", width="14", height="14", aria_hidden="true")
+        marks.append(element("li", drawn, f" {outcome}"))
     return element("div", element("ul", *marks, class_="key"), element("p", text, class_="quiet"))
-
-
-def _small_mark(outcome: str) -> Element:
-    path = element("path", d=_MARKS[outcome], class_=f"mark {outcome}")
-    return element("svg", path, viewBox="-8 -8 16 16", width="14", height="14", aria_hidden="true")
 
 
 def _svg(lanes: Sequence[Sequence[Document]], oldest: float, now: str) -> Element:
