@@ -41,15 +41,12 @@ def text(document: Mapping[str, Any], *, verbose: bool = False) -> Iterator[str]
 def _table(document: Mapping[str, Any]) -> Iterator[str]:
     now = document["time"]
     rows = [("JOB", "STATE", "SUCCEEDED", "SCHEDULE")]
-    rows += [
-        (
-            job["name"],
-            job["state"],
-            f"{_age(job['lastSuccess'], now)} ago" if job["lastSuccess"] else "-",
-            _schedule(visible(job["schedule"] or "-")),
-        )
-        for job in document["jobs"]
-    ]
+    for job in document["jobs"]:
+        age = f"{_age(job['lastSuccess'], now)} ago" if job["lastSuccess"] else "-"
+        schedule = visible(job["schedule"] or "-")
+        if len(schedule) > _LONGEST_SCHEDULE:
+            schedule = f"{schedule[: _LONGEST_SCHEDULE - 1]}…"
+        rows.append((job["name"], job["state"], age, schedule))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     room = _WIDTH - sum(widths) - 2 * len(widths)
     objects = ["OBJECTS", *(_objects(job, room) for job in document["jobs"])]
@@ -57,10 +54,6 @@ def _table(document: Mapping[str, Any]) -> Iterator[str]:
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
         cells[1] = coloured(cells[1], _COLORS.get(row[1]))
         yield "  ".join([*cells, last]).rstrip()
-
-
-def _schedule(shown: str) -> str:
-    return shown if len(shown) <= _LONGEST_SCHEDULE else f"{shown[: _LONGEST_SCHEDULE - 1]}…"
 
 
 def _objects(job: Mapping[str, Any], room: int) -> str:
