@@ -98,13 +98,6 @@ class Cluster:
         """The resource of a path."""
         return self._table().get((group, version, plural))
 
-    def of_kind(self, api_version: str, kind: str) -> Resource | None:
-        """The resource of an object reference."""
-        for resource in self._table().values():
-            if resource.kind == kind and resource.api_version == api_version and resource.stored:
-                return resource
-        return None
-
     def _table(self) -> dict[tuple[str, str, str], Resource]:
         revision = self.store.revision(CRDS)
         if revision != self._crd_revision:
@@ -124,13 +117,12 @@ class Cluster:
 
     def seed(self, resource: Resource, obj: Obj) -> Stored:
         """Store an object that the server itself makes."""
-        return self.store.put(resource, fresh(resource, obj))
+        return self.store.put(resource, fresh(resource, kinds.decode(resource, obj)[0]))
 
 
 def fresh(resource: Resource, obj: Obj) -> Obj:
-    """An object as it is first stored: decoded, identified, prepared."""
+    """An object as it is first stored: identified and prepared."""
     moment = stamp(now())
-    obj, _ = kinds.decode(resource, obj)
     meta = {**obj["metadata"], "uid": str(uuid.uuid4()), "creationTimestamp": moment}
     if resource.spec or resource.schema:
         meta["generation"] = 1

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Collection
 from typing import Any
 
 from ..schema.resources import CLUSTER_ROLES, CONFIG_MAPS, CRDS, NAMESPACES, SERVICE_ACCOUNTS, Resource
 from .cluster import Cluster, custom_resources, now
-from .deletes import CLEANUP, remove
+from .deletes import CLEANUP, is_held, remove
 from .managed_fields import Manager, updated
 from .store import Change, Stored
 
@@ -45,8 +46,7 @@ class Controllers:
         store = self._cluster.store
         while not self._stop.is_set():
             with store.changed:
-                log = store.log if self._behind() else []
-                fresh = [change for change in log if change.version > self._last_version]
+                fresh = store.since(self._last_version)
                 if not fresh:
                     store.changed.wait(1.0)
                     continue
@@ -54,51 +54,46 @@ class Controllers:
                 for change in fresh:
                     self._react(change)
 
-    def _behind(self) -> bool:
-        log = self._cluster.store.log
-        return bool(log) and log[-1].version > self._last_version
-
     def _react(self, change: Change) -> None:
-        if change.resource == NAMESPACES.key:
-            self._namespace(change)
+        item, is_deleted = change.item, change.type == "DELETED"
+        is_ending = not is_deleted and bool(item.obj["metadata"].get("deletionTimestamp"))
+        if change.resource == NAMESPACES.key and is_ending:
+            for resource in self._resources():
+                if resource.namespaced:
+                    self._remove_all(resource, item.name)
+            self._finalize_namespace(item.name)
+        elif change.resource == NAMESPACES.key and change.type == "ADDED":
+            furnish(self._cluster, item.name)
         elif change.resource == CLUSTER_ROLES.key:
             aggregate(self._cluster)
         elif change.resource == CRDS.key:
-            self._definition(change)
-        if change.type == "DELETED":
-            self._restore(change)
-            self._collect(change.item)
-            self._finalize_namespace(change.item.namespace)
-            for crd in self._cluster.store.items(CRDS):
-                if change.resource == (crd.obj["spec"]["group"], crd.obj["spec"]["names"]["plural"]):
-                    self._definition(Change(0, "MODIFIED", CRDS.key, crd))
-        elif change.item.obj["metadata"].get("deletionTimestamp"):
+            self._finalize_definition(item.name)
+        if is_deleted:
+            self._clean_up(change)
+        elif is_ending:
             self._release(change)
-        if change.type != "DELETED" and change.item.obj["metadata"].get("ownerReferences"):
+        if not is_deleted and item.obj["metadata"].get("ownerReferences"):
             self._collect_if_orphaned(change)
 
-    def _restore(self, change: Change) -> None:
-        """Create what every namespace has again, if it was deleted."""
-        namespace = self._cluster.namespace(change.item.namespace)
+    def _clean_up(self, change: Change) -> None:
+        """Do what follows from the deletion of an object."""
+        item = change.item
+        namespace = self._cluster.namespace(item.namespace)
         is_in_each = change.resource in (CONFIG_MAPS.key, SERVICE_ACCOUNTS.key)
         if is_in_each and namespace and not namespace.obj["metadata"].get("deletionTimestamp"):
             furnish(self._cluster, namespace.name)
+        self._collect(item)
+        self._finalize_namespace(item.namespace)
+        for crd in self._cluster.store.items(CRDS):
+            if change.resource == (crd.obj["spec"]["group"], crd.obj["spec"]["names"]["plural"]):
+                self._finalize_definition(crd.name)
 
     def _resources(self) -> list[Resource]:
         return [resource for resource in self._cluster.resources() if resource.stored]
 
-    def _namespace(self, change: Change) -> None:
-        name = change.item.name
-        if change.type == "DELETED":
-            return
-        if change.item.obj["metadata"].get("deletionTimestamp"):
-            for resource in self._resources():
-                if resource.namespaced:
-                    for item in self._cluster.store.items(resource, name):
-                        remove(self._cluster, resource, item)
-            self._finalize_namespace(name)
-        elif change.type == "ADDED":
-            furnish(self._cluster, name)
+    def _remove_all(self, resource: Resource, namespace: str = "") -> None:
+        for item in self._cluster.store.items(resource, namespace):
+            remove(self._cluster, resource, item)
 
     def _finalize_namespace(self, name: str) -> None:
         item = self._cluster.namespace(name) if name else None
@@ -114,27 +109,26 @@ class Controllers:
             spec = {key: value for key, value in item.obj["spec"].items() if key != "finalizers"}
             store.put(NAMESPACES, {**item.obj, "spec": {**spec, **({"finalizers": finalizers} if finalizers else {})}})
 
-    def _definition(self, change: Change) -> None:
+    def _finalize_definition(self, name: str) -> None:
         """A CRD that is deleted takes its custom resources along, and waits for those that finalizers hold."""
-        crd = self._cluster.store.get(CRDS, "", change.item.name)
+        crd = self._cluster.store.get(CRDS, "", name)
         if crd is None or CLEANUP not in (crd.obj["metadata"].get("finalizers") or []):
             return
         served = custom_resources(crd)
         for resource in served:
-            for item in self._cluster.store.items(resource):
-                remove(self._cluster, resource, item)
-        self._release_definition(crd, served)
+            self._remove_all(resource)
+        if not any(self._cluster.store.items(resource) for resource in served):
+            self._take_off(CRDS, crd, (CLEANUP,))
 
-    def _release_definition(self, crd: Stored, served: list[Resource]) -> None:
-        if any(self._cluster.store.items(resource) for resource in served):
-            return
-        left = [name for name in crd.obj["metadata"]["finalizers"] if name != CLEANUP]
-        meta = {key: value for key, value in crd.obj["metadata"].items() if key != "finalizers" or left}
-        item = self._cluster.store.put(
-            CRDS, {**crd.obj, "metadata": {**meta, **({"finalizers": left} if left else {})}}
-        )
+    def _take_off(self, resource: Resource, item: Stored, finalizers: Collection[str]) -> None:
+        """Remove finalizers from an object that is being deleted, and the object if nothing else holds it."""
+        left = [name for name in item.obj["metadata"].get("finalizers") or [] if name not in finalizers]
+        obj = {**item.obj, "metadata": {**item.obj["metadata"], "finalizers": left}}
         if not left:
-            self._cluster.store.remove(CRDS, item)
+            del obj["metadata"]["finalizers"]
+        item = self._cluster.store.put(resource, obj)
+        if not is_held(resource, obj):
+            self._cluster.store.remove(resource, item)
 
     def _dependents(self, uid: str) -> list[tuple[Resource, Stored]]:
         return [
@@ -161,44 +155,44 @@ class Controllers:
         self._cluster.store.put(resource, {**item.obj, "metadata": meta})
 
     def _exists(self, owner: Obj, item: Stored) -> bool:
-        resource = self._cluster.of_kind(owner.get("apiVersion", ""), owner.get("kind", ""))
+        named = (owner.get("apiVersion"), owner.get("kind"))
+        resource = next((each for each in self._resources() if (each.api_version, each.kind) == named), None)
         if resource is None:
             return True
         namespace = item.namespace if resource.namespaced else ""
         found = self._cluster.store.get(resource, namespace, owner.get("name", ""))
         return bool(found and found.obj["metadata"]["uid"] == owner.get("uid"))
 
+    def _live(self, change: Change) -> tuple[Resource, Stored] | None:
+        """The object of a change as it is by now."""
+        resource = next((each for each in self._resources() if each.key == change.resource), None)
+        item = resource and self._cluster.store.get(resource, change.item.namespace, change.item.name)
+        if not resource or not item:
+            return None
+        if item.obj["metadata"]["uid"] != change.item.obj["metadata"]["uid"]:  # deleted and recreated meanwhile
+            return None
+        return resource, item
+
     def _collect_if_orphaned(self, change: Change) -> None:
         """Delete what names no owner that is there, as it is by now: it may have been given another one."""
-        resource = next((each for each in self._resources() if each.key == change.resource), None)
-        if resource is None:
-            return
-        item = self._cluster.store.get(resource, change.item.namespace, change.item.name)
-        if item is None or item.obj["metadata"]["uid"] != change.item.obj["metadata"]["uid"]:
-            return
-        owners = item.obj["metadata"].get("ownerReferences") or []
-        if owners and not any(self._exists(owner, item) for owner in owners):
-            remove(self._cluster, resource, item)
+        if live := self._live(change):
+            owners = live[1].obj["metadata"].get("ownerReferences") or []
+            if owners and not any(self._exists(owner, live[1]) for owner in owners):
+                remove(self._cluster, *live)
 
     def _release(self, change: Change) -> None:
         """Take off the garbage collector's own finalizers once dependents are dealt with."""
         meta = change.item.obj["metadata"]
         blocking = [name for name in meta.get("finalizers") or [] if name in ("foregroundDeletion", "orphan")]
-        resource = next((item for item in self._resources() if item.key == change.resource), None)
-        if not blocking or resource is None:
+        if not blocking:
             return
         for dependent, item in self._dependents(meta["uid"]):
             if "orphan" in blocking:
                 self._disown(dependent, item, meta["uid"])
             else:
                 remove(self._cluster, dependent, item)
-        live = self._cluster.store.get(resource, change.item.namespace, change.item.name)
-        if live is None or live.obj["metadata"]["uid"] != meta["uid"]:  # deleted, and perhaps recreated, meanwhile
-            return
-        left = [name for name in live.obj["metadata"].get("finalizers") or [] if name not in blocking]
-        item = self._cluster.store.put(resource, {**live.obj, "metadata": {**live.obj["metadata"], "finalizers": left}})
-        if not left and (resource.kind != "Namespace" or not item.obj["spec"].get("finalizers")):
-            self._cluster.store.remove(resource, item)
+        if live := self._live(change):
+            self._take_off(*live, blocking)
 
 
 def furnish(cluster: Cluster, namespace: str) -> None:

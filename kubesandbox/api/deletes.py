@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from ..schema.resources import Resource
+from ..schema.resources import CRDS, NAMESPACES, Resource
 from .bodies import parse
 from .cluster import Answer, Call, Cluster, now, stamp
 from .errors import bad_request, conflict, details_of, not_found
@@ -64,32 +64,31 @@ CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
 _POLICIES = {"Foreground": "foregroundDeletion", "Orphan": "orphan"}
 
 
+def is_held(resource: Resource, obj: Obj) -> bool:
+    """Whether finalizers block the deletion of an object."""
+    return bool(obj["metadata"].get("finalizers") or (resource is NAMESPACES and obj["spec"].get("finalizers")))
+
+
 def remove(
     cluster: Cluster, resource: Resource, live: Stored, policy: str = "", dry: bool = False
 ) -> tuple[bool, Stored]:
     """Delete an object, or mark it while finalizers block the deletion; whether it was deleted."""
     meta = dict(live.obj["metadata"])
-    finalizers = list(meta.get("finalizers") or [])
-    finalizer = _POLICIES.get(policy)
-    if finalizer and finalizer not in finalizers and not meta.get("deletionTimestamp"):
-        finalizers.append(finalizer)
-    if resource.kind == "CustomResourceDefinition" and not meta.get("deletionTimestamp"):
-        finalizers.append(CLEANUP)
-    is_blocked = bool(finalizers) or (resource.kind == "Namespace" and bool(live.obj["spec"].get("finalizers")))
-    if not is_blocked:
+    obj, is_marked = {**live.obj, "metadata": meta}, bool(meta.get("deletionTimestamp"))
+    finalizers = meta.get("finalizers") or []
+    for added in (_POLICIES.get(policy), CLEANUP if resource is CRDS else None):
+        if added and added not in finalizers and not is_marked:
+            meta["finalizers"] = finalizers = [*finalizers, added]
+    if not is_held(resource, obj):
         return True, live if dry else cluster.store.remove(resource, live)
-    if meta.get("deletionTimestamp"):
+    if is_marked:
         return False, live
-    meta["deletionTimestamp"], meta["deletionGracePeriodSeconds"] = stamp(now()), 0
-    if finalizers:
-        meta["finalizers"] = finalizers
-    if resource.kind == "CustomResourceDefinition":
-        del meta["deletionGracePeriodSeconds"]
-    elif "generation" in meta:
+    meta["deletionTimestamp"] = stamp(now())
+    if resource not in (CRDS, NAMESPACES):
+        meta["deletionGracePeriodSeconds"] = 0
+    if resource is not CRDS and "generation" in meta:
         meta["generation"] += 1
-    obj = {**live.obj, "metadata": meta}
-    if resource.kind == "Namespace":
-        del meta["deletionGracePeriodSeconds"]
+    if resource is NAMESPACES:
         obj["status"] = {**obj["status"], "phase": "Terminating"}
     return False, Stored(obj) if dry else cluster.store.put(resource, obj)
 
@@ -102,13 +101,10 @@ def delete_collection(cluster: Cluster, call: Call) -> Answer:
         found = page(cluster, call)
         for item in found.items:
             remove(cluster, call.resource, item, options.get("propagationPolicy", ""), dry)
-    head: Obj = {
+    listed = {
         "kind": call.resource.items_kind,
         "apiVersion": call.resource.api_version,
         "metadata": {"resourceVersion": str(cluster.store.version)},
+        "items": [msgspec.Raw(item.raw if call.resource.schema else bare(item)) for item in found.items],
     }
-    return Answer(200, msgspec.json.encode({**head, "items": [_in_list(call, item) for item in found.items]}))
-
-
-def _in_list(call: Call, item: Stored) -> msgspec.Raw:
-    return msgspec.Raw(item.raw if call.resource.schema else bare(item))
+    return Answer(200, msgspec.json.encode(listed))

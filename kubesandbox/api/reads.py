@@ -245,7 +245,11 @@ def _events(cluster: Cluster, call: Call) -> Iterator[bytes]:
         yield _bookmark(call, since)
     while time.monotonic() < deadline:
         with store.changed:
-            fresh = _changes(cluster, call, since)
+            fresh = [
+                change
+                for change in store.since(since)
+                if change.resource == call.resource.key and call.namespace in ("", change.item.namespace)
+            ]
             if not fresh:
                 store.changed.wait(min(0.5, max(0.0, deadline - time.monotonic())))
         for change in fresh:
@@ -253,16 +257,6 @@ def _events(cluster: Cluster, call: Call) -> Iterator[bytes]:
             yield from _event(call, form, selected, change)
         if not fresh:
             yield b""
-
-
-def _changes(cluster: Cluster, call: Call, since: int) -> list[Change]:
-    found: list[Change] = []
-    for change in reversed(cluster.store.log):
-        if change.version <= since:
-            break
-        if change.resource == call.resource.key and call.namespace in ("", change.item.namespace):
-            found.append(change)
-    return found[::-1]
 
 
 def _event(call: Call, form: str, selected: Callable[[Stored], bool], change: Change) -> Iterator[bytes]:

@@ -6,6 +6,7 @@ import threading
 from bisect import bisect_left, insort
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
 import msgspec
@@ -112,7 +113,8 @@ class Store:
             insort(shelf.keys, key)
         shelf.objects[key] = item
         shelf.revision = self.version
-        self._log(Change(self.version, "MODIFIED" if previous else "ADDED", resource.key, item, previous))
+        self.log.append(Change(self.version, "MODIFIED" if previous else "ADDED", resource.key, item, previous))
+        self.changed.notify_all()
         return item
 
     def set_defaults(self, resource: Resource) -> None:
@@ -132,12 +134,13 @@ class Store:
         self.version += 1
         shelf.revision = self.version
         deleted = Stored({**item.obj, "metadata": {**item.obj["metadata"], "resourceVersion": str(self.version)}})
-        self._log(Change(self.version, "DELETED", resource.key, deleted, item))
+        self.log.append(Change(self.version, "DELETED", resource.key, deleted, item))
+        self.changed.notify_all()
         return deleted
 
-    def _log(self, change: Change) -> None:
-        self.log.append(change)
-        self.changed.notify_all()
+    def since(self, version: int) -> list[Change]:
+        """The changes after a version, of those that the log still has."""
+        return [*takewhile(lambda change: change.version > version, reversed(self.log))][::-1]
 
     def items(self, resource: Resource, namespace: str = "") -> list[Stored]:
         """The objects of a resource in the order of lists."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import uuid
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +15,8 @@ from ..schema.resources import NAMESPACES, PERSISTENT_VOLUME_CLAIMS, STORAGE_CLA
 from ..schema.validation import metadata_causes, metadata_change_causes
 from . import managed_fields, patch
 from .bodies import decoded, load_yaml, parse, unknown_fields
-from .cluster import Answer, Call, Cluster, now, stamp
+from .cluster import Answer, Call, Cluster, fresh, now
+from .deletes import is_held
 from .errors import (
     ApiError,
     bad_request,
@@ -68,21 +68,18 @@ def insert(cluster: Cluster, call: Call, obj: Obj) -> Stored:
     resource = call.resource
     _admit(cluster, call, obj["metadata"].get("name", ""))
     check_grant(cluster, call, obj)
-    moment = stamp(now())
-    meta = {key: value for key, value in obj["metadata"].items() if key not in _FIXED}
-    meta["uid"], meta["creationTimestamp"] = str(uuid.uuid4()), moment
-    if resource.spec or resource.schema:
-        meta["generation"] = 1
+    obj = {**obj, "metadata": {key: value for key, value in obj["metadata"].items() if key not in _FIXED}}
     if "status" in resource.subresources and resource.schema:
         obj = resource.schema.defaulted({key: value for key, value in obj.items() if key != "status"})
-    obj = kinds.prepare_create(resource, {**obj, "metadata": meta}, moment)
+    obj = fresh(resource, obj)
     if resource.kind == "CustomResourceDefinition":
         server = Manager("kube-apiserver", "Update", resource.api_version, "status")
         obj = managed_fields.updated(before_established(obj), obj, resource.shape, server, now())
     _validate(resource, obj, None)
-    if cluster.store.get(resource, call.namespace, meta["name"]):
-        text = f'{resource.qualified} "{meta["name"]}" already exists'
-        raise ApiError(409, "AlreadyExists", text, details_of(resource, meta["name"]))
+    name = obj["metadata"]["name"]
+    if cluster.store.get(resource, call.namespace, name):
+        text = f'{resource.qualified} "{name}" already exists'
+        raise ApiError(409, "AlreadyExists", text, details_of(resource, name))
     if call.dry_run:
         return Stored(obj)
     return cluster.store.put(resource, obj)
@@ -127,7 +124,10 @@ def update(cluster: Cluster, call: Call) -> Answer:
             meta.pop("resourceVersion", None)
             obj = _owned(call, call.resource.empty, obj)
             return shown(call, insert(cluster, call, obj), 201)
-        _check_identity(call, live, meta)
+        actual = live.obj["metadata"]["uid"]
+        if (meta.get("uid") or actual) != actual:
+            raise _uid_conflict(call, meta["uid"], actual)
+        _check_version(call, live, meta)
         item = change(cluster, call, live, obj)
     return shown(call, item)
 
@@ -146,13 +146,6 @@ def _check_place(call: Call, meta: Obj) -> None:
 def _check_namespace(call: Call, meta: Obj) -> None:
     if call.resource.namespaced and meta.setdefault("namespace", call.namespace) != call.namespace:
         raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
-
-
-def _check_identity(call: Call, live: Stored, meta: Obj) -> None:
-    actual = live.obj["metadata"]["uid"]
-    if meta.get("uid") and meta["uid"] != actual:
-        raise _uid_conflict(call, meta["uid"], actual)
-    _check_version(call, live, meta)
 
 
 def _uid_conflict(call: Call, expected: str, actual: str) -> ApiError:
@@ -210,7 +203,7 @@ def change(cluster: Cluster, call: Call, live: Stored, obj: Obj, manage: bool = 
         return live
     if call.dry_run:
         return Stored(obj)
-    if _finished(resource, obj):
+    if obj["metadata"].get("deletionTimestamp") and not is_held(resource, obj):
         return cluster.store.remove(resource, cluster.store.put(resource, obj))
     return cluster.store.put(resource, obj)
 
@@ -224,13 +217,6 @@ def _identified(obj: Obj, old: Obj) -> Obj:
         if name in meta and not meta[name]:
             del meta[name]
     return {**obj, "metadata": meta}
-
-
-def _finished(resource: Resource, obj: Obj) -> bool:
-    meta = obj["metadata"]
-    if not meta.get("deletionTimestamp") or meta.get("finalizers"):
-        return False
-    return resource.kind != "Namespace" or not obj["spec"].get("finalizers")
 
 
 def patched(cluster: Cluster, call: Call) -> Answer:
