@@ -44,8 +44,7 @@ class Choice(NamedTuple):
 class NoFigures(NamedTuple):
     """Why no provider has valid figures. `permanent`: only a user can change that, a retry cannot.
 
-    `first_reason` is the reason of the first provider if that is permanent: those of the others may change with each
-    run.
+    `first_reason` is that of the first provider if it is permanent: those of the others may change with each run.
     """
 
     reason: str
@@ -54,12 +53,8 @@ class NoFigures(NamedTuple):
 
 
 class Jump(NamedTuple):
-    """Figures that differ from the last ones by more than the limit, and that no other provider confirms.
+    """Why new figures are not chosen: no other provider confirms them. `percent` is the limit that accepts them."""
 
-    `percent` is the limit that accepts them.
-    """
-
-    figures: Figures
     reason: str
     percent: int
 
@@ -133,15 +128,11 @@ def _figures(table: Table | str, spec: Spec) -> Figures | NoFigures:
 
 
 def _keeps_last(found: Figures, last: Figures, names: Sequence[str]) -> bool:
-    """Return whether to keep the last figures.
-
-    True if `found` is older, or of the same day and either equal or from a later provider.
-    """
+    """Return whether `found` is older, or of the same day and either equal or from a later provider."""
     if last.source not in names or found.date > last.date:
         return False
-    if found.date < last.date or same(found.rate, last.rate):
-        return True
-    return names.index(found.source) > names.index(last.source)
+    is_later = names.index(found.source) > names.index(last.source)
+    return found.date < last.date or same(found.rate, last.rate) or is_later
 
 
 def _confirmed(spec: Spec, limit: _Limit, jumped: Figures, tables: Tables) -> Choice | Jump | ProviderNeed:
@@ -153,16 +144,18 @@ def _confirmed(spec: Spec, limit: _Limit, jumped: Figures, tables: Tables) -> Ch
         if name not in tables:
             return ProviderNeed(name)
         other = _figures(tables[name], spec)
-        if isinstance(other, Figures) and change(jumped.rate, other.rate) <= AGREEING_PERCENT:
+        if isinstance(other, NoFigures):
+            continue
+        if change(jumped.rate, other.rate) <= AGREEING_PERCENT:
             return Choice(jumped, differing=(jumped, others[0]) if others else ())
-        others += [other] if isinstance(other, Figures) else []
+        others.append(other)
     before, percent = limit.largest_change(jumped)
     differing = f" ({', '.join(map(provider_rate, others))})" if others else ""
     reason = (
         f"{provider_rate(jumped)}, a change of {_percent(percent)} % from {before}; "
         f"the limit is {limit.percent} %, and no other provider confirms the new rate{differing}"
     )
-    return Jump(jumped, reason, int(percent.to_integral_value(ROUND_CEILING)))
+    return Jump(reason, int(percent.to_integral_value(ROUND_CEILING)))
 
 
 def provider_rate(figures: Figures) -> str:

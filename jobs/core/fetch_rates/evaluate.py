@@ -83,7 +83,7 @@ CONFLICT = "Conflict"  # the reason of a condition: the next run reads such a Co
 class Evaluation(NamedTuple):
     """The result for one ExchangeRate. Its ConfigMap contains `figures` once `findings` are fixed.
 
-    `need` is what a run must read before it can evaluate the ExchangeRate; then there are no findings.
+    `need` is what a run must read first; then there are no findings.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -121,12 +121,14 @@ def _evaluate_figures(
     chosen = choose(rate.spec, last_or_forged, tables, limit, rate_before)
     if isinstance(chosen, ProviderNeed):
         return Evaluation(need=chosen)
-    found: tuple[Finding | None, ...]
+    figures: Figures | None
     if isinstance(chosen, Choice):
-        found = _compare(rate, chosen.figures, chosen.skipped, actual, settings), _providers_differ(rate, chosen)
-        return Evaluation(tuple(filter(None, found)), figures=chosen.figures)
-    found = _no_rate(rate, last, actual, chosen), _compare(rate, last, (), actual, settings) if last else None
-    return Evaluation(tuple(filter(None, found)), figures=last, jump=chosen if isinstance(chosen, Jump) else None)
+        figures, skipped, about_rate = chosen.figures, chosen.skipped, _providers_differ(rate, chosen)
+    else:
+        figures, skipped, about_rate = last, (), _no_rate(rate, last, actual, chosen)
+    compared = _compare(rate, figures, skipped, actual, settings) if figures else None
+    findings = tuple(filter(None, (about_rate, compared)))
+    return Evaluation(findings, figures=figures, jump=chosen if isinstance(chosen, Jump) else None)
 
 
 def _latest(rate: ExchangeRate, observed: Observed, settings: Settings) -> ReducedObject | ApiError | Need | None:
@@ -165,7 +167,6 @@ def _still_valid(rate: ExchangeRate, figures: Figures | None, today: date) -> Fi
 def _compare(
     rate: ExchangeRate, figures: Figures, skipped: Sequence[str], actual: ReducedObject | None, settings: Settings
 ) -> Finding | None:
-    """Compare the ConfigMap with the desired one."""
     desired = manifest(rate, figures, actual)
     differing = tuple(changes(actual.content if actual else None, desired.content, secret=False))
     why = f" ({'; '.join(skipped)})" if skipped else ""

@@ -274,13 +274,7 @@ def _of_host(file: HostsFile, change: bool) -> str:
 
 
 def _content(file: HostsFile) -> str | None:
-    """Return the file's content, None if there is no file.
-
-    Raises:
-        DeletedError: its folder was deleted on the node, and exists only as a mount.
-        BlockedError: the file is not a plain file, its folder is not a folder, or containerd would no longer read
-            another folder.
-    """
+    """Return the file's content, None if there is no file."""
     for other in (file.certs / name for name in folders(file.host)[1:]):
         if file.desired is not None and os.path.lexists(other):
             raise BlockedError(
