@@ -22,7 +22,6 @@ from jobs.kit.values import stamps
 from jobs.kit.values.decoding import decode, decode_plain
 from jobs.kit.values.errors import ApiError, InvalidObjectError
 from jobs.kit.values.model import Action, Body, ExitCode, Finding, Fix, ObjectKey, Severity
-from jobs.kit.values.names import KEY_NAME
 from jobs.kit.values.text import HIDDEN
 
 ROLL_OPT_IN = "kubechores.dev/roll-on-config-change"
@@ -117,9 +116,10 @@ class BaselinePatch(Body, frozen=True, gc=False):
 
     def changed_by_server(self, answer: bytes) -> tuple[str, ...]:
         """Return the annotations whose values in the response differ from those that were sent."""
-        kept = decode(answer, _Annotations)
-        found = kept.metadata.annotations.get(BASELINE) == self.baseline
-        rolled = not self.roll_id or kept.spec.template.metadata.annotations.get(ROLL_ID) == self.roll_id
+        kept = decode(answer, _Patched)
+        found = (kept.metadata.annotations or {}).get(BASELINE) == self.baseline
+        roll_id = (kept.spec.template.metadata.annotations or {}).get(ROLL_ID)
+        rolled = not self.roll_id or roll_id == self.roll_id
         lost = {f"metadata.annotations[{BASELINE}]": not found, TEMPLATE_FIELD: not rolled}
         return tuple(name for name, is_lost in lost.items() if is_lost)
 
@@ -129,7 +129,8 @@ class BaselinePatch(Body, frozen=True, gc=False):
 
 
 class _Metadata(Struct):
-    annotations: dict[str, str] = field(default_factory=dict)
+    annotations: dict[str, str] | None = None
+    labels: dict[str, str] | None = None
 
 
 class _Template(Struct):
@@ -140,7 +141,7 @@ class _Spec(Struct):
     template: _Template
 
 
-class _Annotations(Struct):
+class _Patched(Struct):
     """The fields of the response to a BaselinePatch that the patch can change."""
 
     metadata: _Metadata
@@ -198,7 +199,7 @@ class KeySecretPatch(Body, frozen=True, gc=False):
         Raises:
             InvalidObjectError: it is not a key, so each run would write another one.
         """
-        if len(value := _value(answer)) < _FEWEST_BYTES:
+        if len(value := _value(decode(answer, _Document))) < _FEWEST_BYTES:
             raise InvalidObjectError(f"admission removed `{_FIELD}`")
         return () if value == self.key.value else (f"data[{_FIELD}]",)
 
@@ -214,12 +215,8 @@ class KeySecretPatch(Body, frozen=True, gc=False):
         return "KeySecretPatch()"
 
 
-class _KeyMetadata(Struct):
-    labels: dict[str, str] | None = None
-
-
 class _Document(Struct):
-    metadata: _KeyMetadata = field(default_factory=_KeyMetadata)
+    metadata: _Metadata = field(default_factory=_Metadata)
     data: dict[str, str | None] | None = None
 
     def __repr__(self) -> str:
@@ -235,13 +232,13 @@ def read_key(secret: ObjectKey, body: bytes, error: ApiError | None, new: str) -
     if error:
         if error.status != 404:
             return error
-        return NoKeyError(
-            f"{secret} does not exist; the manifests in cronjobs/ create it empty, and a run adds the key"
-        )
+        why = "does not exist; the manifests in cronjobs/ create it empty, and a run adds the key"
+        return NoKeyError(f"{secret} {why}")
     try:
-        value, labels = _value(body), decode(body, _Document).metadata.labels or {}
+        found = decode(body, _Document)
     except InvalidObjectError as invalid:
         return NoKeyError(f"{secret}: {invalid.message}")
+    value, labels = _value(found), found.metadata.labels or {}
     if stamps.JOB in labels:
         why = f"has the label {stamps.JOB} of a copy, so its author may be a tenant"
         return NoKeyError(f"{secret} {why}; delete it, and apply the manifests again")
@@ -254,18 +251,10 @@ def read_key(secret: ObjectKey, body: bytes, error: ApiError | None, new: str) -
     return NoKeyError(f"{secret} {why}; label it {name}={desired}, so that a run sets the key")
 
 
-def _value(body: bytes) -> bytes:
-    encoded = (decode(body, _Document).data or {}).get(_FIELD) or ""
+def _value(found: _Document) -> bytes:
     with suppress(ValueError):
-        return b64decode(encoded)
+        return b64decode((found.data or {}).get(_FIELD) or "")
     return b""
-
-
-def key_secret_not_set() -> NoKeyError:
-    """Return the error of a run outside a pod without --key-secret."""
-    return NoKeyError(
-        f"its Secret is not set; use --key-secret kube-chores/{KEY_NAME}, with the namespace of your installation"
-    )
 
 
 def key_secret_patch(secret: ObjectKey, new: Key) -> Finding:

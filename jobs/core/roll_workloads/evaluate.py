@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from jobs.core.roll_workloads import baseline
-from jobs.core.roll_workloads.baseline import TEMPLATE_FIELD, Baseline, BaselinePatch, Key
+from jobs.core.roll_workloads.baseline import TEMPLATE_FIELD, Baseline, BaselinePatch
 from jobs.core.roll_workloads.observed import Observed, Settings
 from jobs.core.roll_workloads.references import Reference, Source, fingerprint, missing
 from jobs.core.roll_workloads.workloads import Deferral, DeferralCode, Workload, kubectl
@@ -33,26 +33,27 @@ def evaluate(key: ObjectKey, observed: Observed, settings: Settings, now: dateti
     if isinstance(found, ApiError):
         return unreadable(key, found, read_failure(found, "the workload"))
     keys = {each: ObjectKey(each.kind, each.name, key.namespace) for each in found.references if each.has_valid_name}
-    uses_secrets = any(each.kind == SECRETS.kind for each in keys)
-    if uses_secrets and isinstance(observed.key, ApiError):
-        return unreadable(key, observed.key, read_failure(observed.key, "the key for fingerprints of Secrets"))
-    if uses_secrets and observed.key is None:
-        assert observed.key_secret, "observed.key is an error without it"
-        return [Need(observed.key_secret)]
-    if uses_secrets and isinstance(observed.key, Key) and observed.key.empty_secret:
-        # A baseline that was recorded with a key whose write fails would have no effect.
-        why = "uses Secrets, and the key for their fingerprints is not written yet; the next run continues"
-        return _finding("skipped", key, why)
-    if unread := [source for each, source in keys.items() if not _is_read(each, source, observed)]:
-        return [Need(source) for source in unread]
+    key_id = ""
+    if any(each.kind == SECRETS.kind for each in keys):
+        if observed.key is None:
+            assert observed.key_secret, "observed.key is an error without it"
+            return [Need(observed.key_secret)]
+        if isinstance(observed.key, ApiError):
+            return unreadable(key, observed.key, read_failure(observed.key, "the key for fingerprints of Secrets"))
+        if observed.key.empty_secret:
+            # A baseline that was recorded with a key whose write fails would have no effect.
+            why = "uses Secrets, and the key for their fingerprints is not written yet; the next run continues"
+            return _finding("skipped", key, why)
+        key_id = observed.key.id
+    if unread := [Need(source) for each, source in keys.items() if not _is_read(each, source, observed)]:
+        return unread
     sources = {each: observed.sources[keys[each]] if each in keys else None for each in found.references}
-    key_id = observed.key.id if uses_secrets and isinstance(observed.key, Key) else ""
     return _compare(found, sources, key_id, settings, now)
 
 
 def _is_read(reference: Reference, key: ObjectKey, observed: Observed) -> bool:
-    found = observed.sources.get(key, key)
-    return found is not key and not (isinstance(found, Source) and not found.covers(reference))
+    found = observed.sources.get(key)
+    return found.covers(reference) if isinstance(found, Source) else key in observed.sources
 
 
 def _compare(
@@ -63,10 +64,11 @@ def _compare(
     now: datetime,
 ) -> Finding | None:
     key = workload.key
+    readable: dict[Reference, Source | None] = {}
     for reference, source in sources.items():
         if isinstance(source, ApiError):
             return unreadable(key, source, read_failure(source, str(reference)))
-    readable = {each: source for each, source in sources.items() if not isinstance(source, ApiError)}
+        readable[reference] = source
     if problems := [why for each, source in readable.items() if (why := missing(each, source))]:
         return _deferred(key, Deferral(DeferralCode.MISSING_SOURCE, f"new pods would not start: {'; '.join(problems)}"))
     actual = {each.used: fingerprint(each, source) for each, source in readable.items()}
@@ -143,16 +145,13 @@ def _in_brackets(text: str) -> str:
 
 def _baseline_recorded(workload: Workload, before: Baseline | None, after: Baseline) -> Finding:
     fix = Fix(Action.ANNOTATE, BaselinePatch(workload.uid, workload.resource_version, after.encode()))
-    reason = f"{_why_recorded(before, after)}: the current config is recorded as its baseline; no pod restarts"
-    return Finding("baseline-recorded", Severity.WARNING, workload.key, reason, fix)
-
-
-def _why_recorded(before: Baseline | None, after: Baseline) -> str:
+    why = "its baseline was computed with another key"
     if before is None:
-        return "had no baseline"
-    if before.sources.keys() != after.sources.keys():
-        return "its pod template uses other config than before"
-    return "its baseline was computed with another key"
+        why = "had no baseline"
+    elif before.sources.keys() != after.sources.keys():
+        why = "its pod template uses other config than before"
+    reason = f"{why}: the current config is recorded as its baseline; no pod restarts"
+    return Finding("baseline-recorded", Severity.WARNING, workload.key, reason, fix)
 
 
 def _too_soon(

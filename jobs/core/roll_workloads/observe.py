@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
+from hashlib import sha256
 from typing import NamedTuple
 
-from jobs.core.roll_workloads.baseline import key_secret_not_set
+from jobs.core.roll_workloads.baseline import NoKeyError
 from jobs.core.roll_workloads.observed import (
     BATCH_KINDS,
     Observed,
@@ -28,12 +28,15 @@ from jobs.kit.api.cluster import Cluster, List, complete
 from jobs.kit.values.decoding import NamespaceObject, PartialObject
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.model import Finding, Need, ObjectKey, Severity
+from jobs.kit.values.names import KEY_NAME
 from jobs.kit.values.reads import InvalidObject, read_failure, unreadable
 from jobs.kit.values.resources import NAMESPACES, Resource
 
 # To read one workload costs the server as much as to list ten in full (docs/performance.md). A list is more data.
 _OBJECTS_PER_READ = 4
 _MOST_READS = 250  # of one kind and namespace; a list of more workloads takes less memory, which `Bounds` limits
+
+_NO_KEY = f"its Secret is not set; use --key-secret kube-chores/{KEY_NAME}, with the namespace of your installation"
 
 _Place = tuple[str, str]  # a kind and a namespace
 
@@ -48,7 +51,7 @@ def observe(cluster: Cluster, settings: Settings) -> Observed:
     candidates: list[ObjectKey] = []
     mistakes: list[Finding] = []
     numbers: Counter[_Place] = Counter()
-    for resource, found in _list_metadata(cluster, settings.namespace, spaces.opted_in):
+    for resource, found in cluster.lists(_of_metadata(each, settings, spaces.opted_in) for each in KINDS + BATCH_KINDS):
         if isinstance(found, ApiError):
             failures.append(_list_failed(resource, found))
             continue
@@ -64,7 +67,7 @@ def observe(cluster: Cluster, settings: Settings) -> Observed:
         for key in candidates
         if key.namespace in spaces.terminating
     ]
-    no_key = None if settings.key_secret else key_secret_not_set()
+    no_key = None if settings.key_secret else NoKeyError(_NO_KEY)
     shown = mistakes if settings.run.verbose else first_of_each_namespace(mistakes)
     namespaces = tuple(sorted(spaces.opted_in - spaces.terminating))
     bounds = Bounds()
@@ -149,26 +152,10 @@ def _list_namespaces(cluster: Cluster) -> tuple[dict[ObjectKey, tuple[str | None
     return {ObjectKey(NAMESPACES.kind, name): (value, active) for name, value, active in found}, invalid
 
 
-def _list_metadata(
-    cluster: Cluster, namespace: str, opted_in: frozenset[str]
-) -> Iterator[tuple[Resource, Sequence[OptIn | str | InvalidObject] | ApiError]]:
-    """Yield the objects of each kind as `reduced` returns them, or why they cannot be listed."""
-    kinds = (*KINDS, *BATCH_KINDS)
-    found = dict(
-        cluster.lists(
-            List(
-                each,
-                PartialObject,
-                partial(reduced, each.kind, opted_in),
-                namespace,
-                metadata_only=True,
-                tag=each,
-                large=True,
-            )
-            for each in kinds
-        )
-    )
-    yield from ((each, found.pop(each)) for each in kinds)
+def _of_metadata(resource: Resource, settings: Settings, opted_in: frozenset[str]) -> List:
+    """Return the request for the metadata of a kind, each object as `reduced` returns it."""
+    reduce = partial(reduced, resource.kind, opted_in)
+    return List(resource, PartialObject, reduce, settings.namespace, metadata_only=True, tag=resource, large=True)
 
 
 def _list_in_full(
@@ -262,11 +249,8 @@ def within_bounds(
     `wanted` is what workloads want, `read` what this run read before. The namespace that wants least comes first.
     Within one, the order is another one in each run, so that later runs read what this one does not.
     """
-    left = MOST
-    done: Counter[str] = Counter()
-    for each in read:
-        done[each.namespace] += 1
-        left -= 1
+    done = Counter(each.namespace for each in read)
+    left = MOST - done.total()
     by_namespace: dict[str, list[ObjectKey]] = {}
     for workload in wanted:
         by_namespace.setdefault(workload.namespace, []).append(workload)
@@ -277,8 +261,8 @@ def within_bounds(
         bound = min(MOST_OF_NAMESPACE - done[namespace], left)
         fitting: set[Need] = set()
         left_out = 0
-        for workload in sorted(by_namespace[namespace], key=lambda each: _place(each, now)):
-            more = {need for need in wanted[workload] if need not in fitting}
+        for workload in sorted(by_namespace[namespace], key=lambda each: sha256(f"{now} {each}".encode()).digest()):
+            more = set(wanted[workload]) - fitting
             if len(fitting) + len(more) <= bound:
                 fitting |= more
             else:
@@ -287,10 +271,6 @@ def within_bounds(
         chosen |= fitting
         findings += [_finding(namespace, left_out, _MANY_SOURCES)] if left_out else []
     return chosen, findings
-
-
-def _place(workload: ObjectKey, now: datetime) -> str:
-    return hashlib.sha256(f"{now.isoformat()} {workload}".encode()).hexdigest()
 
 
 def _finding(namespace: str, workloads: int, why: str) -> Finding:

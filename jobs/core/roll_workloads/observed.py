@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
@@ -19,6 +19,7 @@ from jobs.kit.values.errors import ApiError
 from jobs.kit.values.model import Finding, Need, ObjectKey, RunOptions, Severity
 from jobs.kit.values.reads import Page, ReadResult
 from jobs.kit.values.resources import CRON_JOBS, JOBS, SECRETS
+from jobs.kit.values.turns import first_of_each
 
 BATCH_KINDS = (CRON_JOBS, JOBS)
 _LONGEST_VALUE = 40
@@ -49,13 +50,13 @@ class OptIn(Struct, frozen=True, gc=False):
             if not self.in_template and self.value in (None, "false"):
                 return None
             why = f"has no effect on a {self.key.kind}, whose next pod reads the new config anyway; remove it"
-            return _mistake("no-effect", self.key, why)
-        if self.value is not None:
+        elif self.value is not None:
             return invalid_value(self.key, self.value)
-        if not self.in_template:
+        elif not self.in_template:
             return None
-        command = kubectl(self.key, "annotate", f"{ROLL_OPT_IN}=true")
-        why = f"on the pod template has no effect; set it on the workload: run {command}"
+        else:
+            command = kubectl(self.key, "annotate", f"{ROLL_OPT_IN}=true")
+            why = f"on the pod template has no effect; set it on the workload: run {command}"
         return _mistake("no-effect", self.key, why)
 
 
@@ -113,27 +114,23 @@ def _mistake(code: str, key: ObjectKey, why: str) -> Finding:
     return Finding(code, Severity.WARNING, key, f"annotation {ROLL_OPT_IN} {why}")
 
 
-def first_of_each_namespace(mistakes: Iterable[Finding]) -> Sequence[Finding]:
+def first_of_each_namespace(mistakes: Iterable[Finding]) -> Iterable[Finding]:
     """Return the first mistakes of each code in each namespace; the last of them reports the number of the others."""
-    found: dict[tuple[str, str], list[Finding]] = {}
-    for each in sorted(mistakes, key=lambda each: each.object):
-        found.setdefault((each.code, each.object.namespace), []).append(each)
-    return [each for group in found.values() for each in _first(group)]
-
-
-def _first(mistakes: Sequence[Finding]) -> Sequence[Finding]:
-    if len(mistakes) <= _MOST_MISTAKES:
-        return mistakes
-    *first, last = mistakes[:_MOST_MISTAKES]
-    more = f"{last.reason} ({len(mistakes) - _MOST_MISTAKES} more in namespace {last.object.namespace}, see -v)"
-    return [*first, structs.replace(last, reason=more)]
+    by_object = sorted(mistakes, key=lambda each: each.object)
+    first, more = first_of_each(by_object, lambda each: (each.code, each.object.namespace), _MOST_MISTAKES)
+    found = {(each.code, each.object): each for each in first}
+    last = {(each.code, each.object.namespace): each for each in first}
+    for (code, namespace), number in more.items():
+        each = last[code, namespace]
+        reason = f"{each.reason} ({number} more in namespace {namespace}, see -v)"
+        found[code, each.object] = structs.replace(each, reason=reason)
+    return found.values()
 
 
 NAME = "roll-workloads"
 SETTLE_SECONDS = 30
 COOL_DOWN_SECONDS = 600
 MAX_ROLLS = 10
-_WORKLOADS = {resource.kind for resource in KINDS}
 
 
 @dataclass(frozen=True)
@@ -183,11 +180,14 @@ class Observed:
         """
         workloads: dict[ObjectKey, Workload | ApiError | None] = {}
         sources: dict[ObjectKey, Source | ApiError | None] = {}
-        has_sources = any(need.key.kind not in _WORKLOADS for need in documents)
+        has_sources = any(need.key.kind not in _OF_WORKLOADS for need in documents)
         used = (self.used_keys or self._used_keys()) if has_sources else {}
-        key = self._key(documents)
+        key_read = next((each for need, each in documents.items() if need.key == self.key_secret), None)
+        key = self.key
+        if key_read and self.key_secret:
+            key = read_key(self.key_secret, key_read.body, key_read.error, self.new_key)
         for need, document in documents.items():
-            if need.key.kind in _WORKLOADS:
+            if need.key.kind in _OF_WORKLOADS:
                 workloads[need.key] = document.reduced_if_exists(partial(workload, need.key))
             elif need.key != self.key_secret or (need.key in used and isinstance(key, Key)):
                 keys = used.get(need.key, frozenset())
@@ -204,19 +204,10 @@ class Observed:
             used_keys={} if workloads else used,  # the next batch of sources needs them too
         )
 
-    def _key(self, documents: Mapping[Need, ReadResult]) -> Key | ApiError | None:
-        """Return the key from these documents, or the one that was read before."""
-        for need, document in documents.items():
-            if need.key == self.key_secret:
-                return read_key(need.key, document.body, document.error, self.new_key)
-        return self.key
-
     def _used_keys(self) -> Mapping[ObjectKey, frozenset[str]]:
         """Return the keys that workloads name, by ConfigMap or Secret; all workloads that use it are merged."""
         found: dict[ObjectKey, frozenset[str]] = {}
-        for each in self.workloads.values():
-            if not isinstance(each, Workload):
-                continue
+        for each in (each for each in self.workloads.values() if isinstance(each, Workload)):
             for reference in each.references:
                 key = ObjectKey(reference.kind, reference.name, each.key.namespace)
                 found[key] = found.get(key, frozenset()).union(reference.named_keys)

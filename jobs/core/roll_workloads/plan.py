@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any
 
 from jobs.core.roll_workloads.baseline import ROLL_OPT_IN, BaselinePatch, Key, key_secret_patch
 from jobs.core.roll_workloads.evaluate import ROLLOUT_INCOMPLETE, ROLLOUT_STUCK, evaluate
 from jobs.core.roll_workloads.observe import within_bounds
 from jobs.core.roll_workloads.observed import Observed, Settings
-from jobs.core.roll_workloads.references import Reference, Source, fingerprint
+from jobs.core.roll_workloads.references import Source, fingerprint
 from jobs.core.roll_workloads.workloads import KINDS, DeferralCode, Workload
-from jobs.kit.values.conditions import StatusUpdate, event, new_condition
+from jobs.kit.values.conditions import Condition, StatusUpdate, event, new_condition
 from jobs.kit.values.model import Action, Finding, Need, ObjectKey, Outcome, Plan, Result, Severity, Summary, WriteOrder
 from jobs.kit.values.resources import CONFIGMAPS, SECRETS, by_kind
 from jobs.kit.values.turns import in_turns
@@ -110,7 +109,7 @@ def status_updates(
 ) -> Sequence[StatusUpdate]:
     """Return the Events: `kubectl describe` prints why pods were replaced, or why a roll is not done."""
     rolled = [
-        StatusUpdate(found.key, found.uid, None, _rolled(found, result.finding.reason, now))
+        _rolled(found, result.finding.reason, now)
         for result in results
         if result.finding.action is Action.ROLL and result.outcome is Outcome.DONE
         if isinstance(found := observed.workloads.get(result.finding.object), Workload)
@@ -123,35 +122,34 @@ def status_updates(
         if isinstance(found := observed.workloads.get(result.finding.object), Workload)
     ]
     reported = _rotated(waiting, now)[:MOST_REPORTED]
-    events = ((found, _not_done(found, finding, observed, now)) for found, finding in reported)
-    return [*rolled, *(StatusUpdate(found.key, found.uid, None, new) for found, new in events)]
+    return [*rolled, *(_not_done(found, finding, observed, now) for found, finding in reported)]
 
 
-def _rolled(workload: Workload, reason: str, now: datetime) -> Mapping[str, Any]:
+def _update(workload: Workload, condition: Condition, now: datetime, identity: str = "") -> StatusUpdate:
+    api_version = _RESOURCES[workload.key.kind].api_version
+    new = event(workload.key, api_version, workload.uid, condition, now, identity)
+    return StatusUpdate(workload.key, workload.uid, None, new)
+
+
+def _rolled(workload: Workload, reason: str, now: datetime) -> StatusUpdate:
     message = f"{reason}: pods are replaced according to the update strategy"
-    rolled = new_condition("Rolled", "True", "ConfigChanged", message)
-    return event(workload.key, _RESOURCES[workload.key.kind].api_version, workload.uid, rolled, now)
+    return _update(workload, new_condition("Rolled", "True", "ConfigChanged", message), now)
 
 
-def _not_done(workload: Workload, finding: Finding, observed: Observed, now: datetime) -> Mapping[str, Any]:
+def _not_done(workload: Workload, finding: Finding, observed: Observed, now: datetime) -> StatusUpdate:
     """Return the Event of a roll that is deferred or not complete.
 
     Its name depends on the workload, the code and the config that the roll is for. So the API server refuses an Event
     that a run reported before, until that one expires.
     """
-    fingerprints = [
-        f"{each.used} {fingerprint(each, _source(workload, each, observed))}" for each in workload.references
-    ]
+    fingerprints = []
+    for each in workload.references:
+        source = observed.sources.get(ObjectKey(each.kind, each.name, workload.key.namespace))
+        fingerprints.append(f"{each.used} {fingerprint(each, source if isinstance(source, Source) else None)}")
     identity = _digest("\n".join([finding.deferral or finding.code, *sorted(fingerprints)]))
     reason = _REASONS[finding.code]
     condition = new_condition(reason, str(bool(finding.deferral)), reason, finding.reason)
-    api_version = _RESOURCES[workload.key.kind].api_version
-    return event(workload.key, api_version, workload.uid, condition, now, identity)
-
-
-def _source(workload: Workload, reference: Reference, observed: Observed) -> Source | None:
-    found = observed.sources.get(ObjectKey(reference.kind, reference.name, workload.key.namespace))
-    return found if isinstance(found, Source) else None
+    return _update(workload, condition, now, identity)
 
 
 def _rotated(waiting: Iterable[tuple[Workload, Finding]], now: datetime) -> list[tuple[Workload, Finding]]:
