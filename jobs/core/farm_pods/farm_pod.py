@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Iterable
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Raw, Struct, field
@@ -77,7 +77,7 @@ class PodMetadata(Struct):
 
 
 class _Container(Struct):
-    """A container to count. Nothing of it is decoded, since its environment variables may contain passwords."""
+    """Nothing of it is decoded, since its environment variables may contain passwords."""
 
 
 class _PodSpec(Struct):
@@ -177,23 +177,15 @@ def reduce_farm_pod(raw: bytes | Raw) -> FarmPod:
     )
 
 
-class _Anything(Struct, gc=False):
-    """A field whose content does not matter."""
-
-
 class _OwnedMetadata(Struct, gc=False):
-    owner_references: dict[str, _Anything] = field(name="f:ownerReferences", default_factory=dict)
-
-
-class _OwnedSpec(Struct, gc=False):
-    containers: _Anything | None = field(name="f:containers", default=None)
+    owner_references: dict[str, Any] = field(name="f:ownerReferences", default_factory=dict)
 
 
 class _OwnedFields(Struct, gc=False):
     """The fields of a FarmPod that one manager owns, reduced to those that decide about its number of containers."""
 
     metadata: _OwnedMetadata = field(name="f:metadata", default_factory=_OwnedMetadata)
-    spec: _OwnedSpec = field(name="f:spec", default_factory=_OwnedSpec)
+    spec: dict[str, Any] = field(name="f:spec", default_factory=dict)
 
 
 def _is_as_written(entries: Iterable[ManagedFieldsEntry], owner: str) -> bool:
@@ -211,11 +203,11 @@ def _is_as_written(entries: Iterable[ManagedFieldsEntry], owner: str) -> bool:
             fields = decode(each.fields_v1, _OwnedFields)
         except InvalidObjectError:  # a client can send an invalid entry
             return False
-        references, containers = fields.metadata.owner_references, fields.spec.containers
+        references, has_containers = fields.metadata.owner_references, "f:containers" in fields.spec
         if each.manager != MANAGER:
-            if references or containers:
+            if references or has_containers:
                 return False
-        elif containers and f'k:{{"uid":"{owner}"}}' in references:
+        elif has_containers and f'k:{{"uid":"{owner}"}}' in references:
             is_own = True
     return is_own
 

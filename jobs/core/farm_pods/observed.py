@@ -62,7 +62,9 @@ class Observed:
         farm_pods, single_reads, pod_reads = dict(self.farm_pods), dict(self.single_reads), dict(self.pod_reads)
         for need, document in documents.items():
             if need.key.kind != FARM_PODS.kind:
-                pod_reads[place(need.key.namespace, need.key.name)] = document.reduced_if_exists(_pod)
+                pod_reads[place(need.key.namespace, need.key.name)] = document.reduced_if_exists(
+                    lambda body: reduce_pod(decode(body, PodObject))
+                )
                 continue
             single_reads.pop(need.key, None)
             pod_reads.pop(need.key, None)
@@ -83,7 +85,3 @@ def _farm_pod_read(body: bytes) -> FarmPod:
     if len(document) > _MOST_FARM_POD_BYTES:
         raise InvalidObjectError(f"it has {len(document) >> 10} KiB, the limit is {_MOST_FARM_POD_BYTES >> 10} KiB")
     return structs.replace(farm_pod, document=document)
-
-
-def _pod(body: bytes) -> Pod:
-    return reduce_pod(decode(body, PodObject))

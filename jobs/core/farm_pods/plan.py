@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
-from jobs.core.farm_pods.farm_pod import FarmPod, FarmPodManifest, Pod, place
+from jobs.core.farm_pods.farm_pod import FarmPod, FarmPodManifest, Pod
 from jobs.core.farm_pods.observed import OPT_IN, Observed, Settings
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.model import (
@@ -34,7 +34,7 @@ def compare(pod: Pod, farm_pods: Mapping[ObjectKey, FarmPod]) -> Compared:
 
     The key is the one in `farm_pods`: it needs no further memory.
     """
-    found = farm_pods.get(place(pod.namespace, pod.name))
+    found = farm_pods.get(pod.place)
     is_desired = found and found.managed and not found.terminating and not pod.terminating and found.is_desired(pod)
     return found.key if found and is_desired else pod
 
@@ -187,26 +187,27 @@ def without_pods(observed: Observed, desired: Collection[ObjectKey]) -> Iterator
     unread = {failure.object.name for failure in observed.failures}
     read_namespaces = set(observed.namespaces) - unread
     terminating = {pod.place for pod in observed.pods if pod.terminating}
-    for key, each in sorted(observed.farm_pods.items()):
+    for key, each in observed.farm_pods.items():
         if not each.managed or each.terminating or key in desired or key.namespace in unread:
             continue
         if each.owned or key in terminating or key.namespace not in read_namespaces:
             yield Finding("retained", Severity.INFO, key, "no pod requires this FarmPod; it is deleted with its owner")
         else:
+            why = "its pod does not exist, and it has no owner, so the garbage collector never deletes it"
             remedy = f"kubectl delete {FARM_PODS.plural} {key.name} -n {key.namespace}"
-            reason = (
-                f"its pod does not exist, and it has no owner, so the garbage collector never deletes it; run {remedy}"
-            )
-            yield Finding("orphan", Severity.WARNING, key, reason)
+            yield Finding("orphan", Severity.WARNING, key, f"{why}; run {remedy}")
 
 
 def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
     """Compare each pod with its FarmPod: the same input gives the same findings in the same order."""
-    places = _places(each for each in observed.pods if not each.terminating)
+    places: dict[ObjectKey, list[Pod]] = {}
+    for each in observed.pods:
+        if not each.terminating:
+            places.setdefault(each.place, []).append(each)
     findings = [*observed.failures, *observed.invalid, *without_pods(observed, places.keys())]
     needs: list[Need] = []
     unchanged_count = sum(observed.unchanged.values())
-    for key, same_place in places.items():
+    for place, same_place in places.items():
         result = collision(same_place) if len(same_place) > 1 else evaluate(same_place[0], observed, settings)
         if isinstance(result, Need):
             needs.append(result)
@@ -214,7 +215,7 @@ def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
             findings.append(result)
         else:
             unchanged_count += 1
-            findings += [unchanged(key, observed)] if settings.run.verbose else []
+            findings += [unchanged(place, observed)] if settings.run.verbose else []
     sizes = Counter(place.namespace for place in places) + Counter(observed.unchanged)
     managed = sum(each.managed for each in observed.farm_pods.values()) + sum(observed.unchanged.values())
     pods = sum(map(len, places.values())) + sum(observed.unchanged.values())
@@ -231,13 +232,6 @@ def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
     )
 
 
-def _places(pods: Iterable[Pod]) -> Mapping[ObjectKey, Sequence[Pod]]:
-    places: dict[ObjectKey, list[Pod]] = {}
-    for pod in pods:
-        places.setdefault(pod.place, []).append(pod)
-    return places
-
-
 def _pods_to_read(findings: Iterable[Finding]) -> Iterator[Need]:
     """Yield the pods of missing FarmPods whose containers are not known yet."""
     for each in findings:
@@ -249,9 +243,8 @@ def _pods_to_read(findings: Iterable[Finding]) -> Iterator[Need]:
 def _note(observed: Observed, settings: Settings) -> str:
     if settings.namespace:
         return f"no pod in namespace {settings.namespace}"
-    return (
-        "no pod in the labelled namespaces" if observed.namespaces else f"no active namespace is labelled {OPT_IN}=true"
-    )
+    none_labelled = f"no active namespace is labelled {OPT_IN}=true"
+    return "no pod in the labelled namespaces" if observed.namespaces else none_labelled
 
 
 def block_creates(
@@ -276,14 +269,12 @@ def block_creates(
         "set CHORES_MAX_OBJECTS in the CronJob"
     )
     kept = [each for each in findings if not (each.action is Action.CREATE and each.object.namespace in blocked)]
-    return [*kept, *(_over_limit(each, creates[each]) for each in sorted(blocked))], (
-        # The value of the option has a reserve: it is still sufficient after some more pods were created.
-        Brake(message, "--max-objects", str(total + total // 10)),
-    )
+    # The value of the option has a reserve: it is still sufficient after some more pods were created.
+    brake = Brake(message, "--max-objects", str(total + total // 10))
+    return [*kept, *(_over_limit(each, creates[each]) for each in blocked)], (brake,)
 
 
 def _over_limit(namespace: str, number: int) -> Finding:
-    key = ObjectKey(NAMESPACES.kind, namespace)
     pods = "1 pod has no FarmPod" if number == 1 else f"{number} pods have no FarmPod"
-    reason = f"{pods}: the object brake blocks the creation"
+    key, reason = ObjectKey(NAMESPACES.kind, namespace), f"{pods}: the object brake blocks the creation"
     return Finding("over-limit", Severity.WARNING, key, reason, exit_code=ExitCode.BRAKE)
