@@ -83,9 +83,11 @@ def _compare(
     if workload.deferral:
         return _deferred(key, workload.deferral, f"{what}, but ")
     if too_soon := _too_soon(workload, {each: readable[each] for each in changed}, before, settings, now):
-        return _deferred(key, too_soon, f"{what}, but ", _in_brackets(_stuck_pod_remedy(workload)))
+        remedy = _stuck_pod_remedy(workload)
+        return _deferred(key, too_soon, f"{what}, but ", f" ({remedy})" * bool(remedy))
     if workload.is_stuck:
-        what = f"{what}, and pods are not available{_in_brackets(_delete_pod_remedy(workload))}"
+        remedy = _delete_pod_remedy(workload)
+        what += f", and pods are not available{f' ({remedy})' * bool(remedy)}"
     early = before.early + 1 if workload.is_stuck else 0
     after = baseline.create(workload.uid, actual, key_id, now, early, workload.template, workload.generation + 1)
     return _roll(workload, what, before, after)
@@ -109,13 +111,10 @@ def _rollout(workload: Workload, before: Baseline, settings: Settings, now: date
         return None
     code = ROLLOUT_STUCK if is_stuck else ROLLOUT_INCOMPLETE
     is_recent = _is_within(settings.settle, now - before.rolled_at)
-    reason = f"a rollout is not complete, {workload.incomplete}; {remedy or f'see {_warnings(workload.key)}'}"
+    # The Events of any kind of workload report why its pods are not created, or are not ready.
+    remedy = remedy or f"see kubectl get events -n {workload.key.namespace} --field-selector type=Warning"
+    reason = f"a rollout is not complete, {workload.incomplete}; {remedy}"
     return _finding(code, workload.key, reason, Severity.INFO if is_recent else Severity.WARNING)
-
-
-def _warnings(key: ObjectKey) -> str:
-    """Return the command that prints why pods of any kind of workload are not created, or are not ready."""
-    return f"kubectl get events -n {key.namespace} --field-selector type=Warning"
 
 
 def _stuck_pod_remedy(workload: Workload) -> str:
@@ -137,10 +136,6 @@ def _delete_pod_remedy(workload: Workload, revisions: str = "") -> str:
         pod, selector = f"{pod} with an older template", f"{selector},controller-revision-hash{revisions}"
     find = f"kubectl get pods -n {workload.key.namespace} -l {selector}"
     return f"if {pod} does not become ready, no roll replaces it; find it with {find}, then delete it"
-
-
-def _in_brackets(text: str) -> str:
-    return f" ({text})" if text else ""
 
 
 def _baseline_recorded(workload: Workload, before: Baseline | None, after: Baseline) -> Finding:

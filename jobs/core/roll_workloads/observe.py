@@ -8,7 +8,6 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from hashlib import sha256
-from typing import NamedTuple
 
 from jobs.core.roll_workloads.baseline import NoKeyError
 from jobs.core.roll_workloads.observed import (
@@ -47,11 +46,11 @@ def observe(cluster: Cluster, settings: Settings) -> Observed:
     Raises:
         ApiError: namespaces cannot be listed, which every evaluation needs.
     """
-    spaces, failures = _namespaces(cluster, settings.namespace)
+    opted_in_spaces, terminating_spaces, failures = _namespaces(cluster, settings.namespace)
     candidates: list[ObjectKey] = []
     mistakes: list[Finding] = []
     numbers: Counter[_Place] = Counter()
-    for resource, found in cluster.lists(_of_metadata(each, settings, spaces.opted_in) for each in KINDS + BATCH_KINDS):
+    for resource, found in cluster.lists(_of_metadata(each, settings, opted_in_spaces) for each in KINDS + BATCH_KINDS):
         if isinstance(found, ApiError):
             failures.append(_list_failed(resource, found))
             continue
@@ -61,15 +60,15 @@ def observe(cluster: Cluster, settings: Settings) -> Observed:
         candidates += [each.key for each in with_annotation if each.is_opted_in]
         numbers.update((resource.kind, each) for each in found if isinstance(each, str))
         numbers.update((resource.kind, each.key.namespace) for each in with_annotation)
-    opted_in = tuple(sorted(key for key in candidates if key.namespace not in spaces.terminating))
+    opted_in = sorted(key for key in candidates if key.namespace not in terminating_spaces)
     terminating = [
         Finding("skipped", Severity.INFO, key, f"namespace {key.namespace} is terminating")
         for key in candidates
-        if key.namespace in spaces.terminating
+        if key.namespace in terminating_spaces
     ]
     no_key = None if settings.key_secret else NoKeyError(_NO_KEY)
     shown = mistakes if settings.run.verbose else first_of_each_namespace(mistakes)
-    namespaces = tuple(sorted(spaces.opted_in - spaces.terminating))
+    namespaces = tuple(sorted(opted_in_spaces - terminating_spaces))
     bounds = Bounds()
     workloads = _list_in_full(cluster, opted_in, numbers, bounds)
     findings = (*failures, *shown, *terminating, *bounds.findings())
@@ -111,12 +110,7 @@ def _opted_in_namespaces(where: ObjectKey, cluster: Cluster, settings: Settings)
     return frozenset(key.name for key, (value, _) in found.items() if value == "true")
 
 
-class _Namespaces(NamedTuple):
-    opted_in: frozenset[str]
-    terminating: frozenset[str]
-
-
-def _namespaces(cluster: Cluster, only: str) -> tuple[_Namespaces, list[Finding]]:
+def _namespaces(cluster: Cluster, only: str) -> tuple[frozenset[str], frozenset[str], list[Finding]]:
     """Return namespaces that opted in and that are terminating; with -n, permission to list namespaces is optional."""
     try:
         found, invalid = _list_namespaces(cluster)
@@ -124,16 +118,16 @@ def _namespaces(cluster: Cluster, only: str) -> tuple[_Namespaces, list[Finding]
         if not (only and _is_forbidden(error)):
             raise
         reason = f"annotations of namespaces cannot be read: {error.message}"
-        return _Namespaces(frozenset(), frozenset()), [
-            Finding("skipped", Severity.INFO, ObjectKey(NAMESPACES.kind, only), reason)
-        ]
+        finding = Finding("skipped", Severity.INFO, ObjectKey(NAMESPACES.kind, only), reason)
+        return frozenset(), frozenset(), [finding]
     failures = [_undecoded(each) for each in invalid if only in ("", each.key.name)]
-    for key, (value, active) in found.items():
-        if value is not None and active and only in ("", key.name) and (mistake := invalid_value(key, value)):
+    selected = {key: each for key, each in found.items() if only in ("", key.name)}
+    for key, (value, active) in selected.items():
+        if value is not None and active and (mistake := invalid_value(key, value)):
             failures.append(mistake)
-    opted_in = frozenset(key.name for key, (value, _) in found.items() if value == "true" and only in ("", key.name))
+    opted_in = frozenset(key.name for key, (value, _) in selected.items() if value == "true")
     terminating = frozenset(key.name for key, (_, active) in found.items() if not active)
-    return _Namespaces(opted_in, terminating), failures
+    return opted_in, terminating, failures
 
 
 def _is_forbidden(error: ApiError) -> bool:
