@@ -186,18 +186,17 @@ class _Volume(_Projection, rename="camel"):
     projected: _Projected | None = None
 
 
-class _EnvFrom(Struct, rename="camel"):
+class _EnvSource(Struct, rename="camel"):
+    """An item of `envFrom`, or a `valueFrom`, which names a key too."""
+
     config_map_ref: _Named | None = None
     secret_ref: _Named | None = None
-
-
-class _ValueFrom(Struct, rename="camel"):
     config_map_key_ref: _Named | None = None
     secret_key_ref: _Named | None = None
 
 
 class _Env(Struct, rename="camel"):
-    value_from: _ValueFrom | None = None
+    value_from: _EnvSource | None = None
 
 
 class _Mount(Struct, rename="camel"):
@@ -208,7 +207,7 @@ class _Mount(Struct, rename="camel"):
 
 class _Container(Struct, rename="camel"):
     volume_mounts: list[_Mount] | None = None
-    env_from: list[_EnvFrom] | None = None
+    env_from: list[_EnvSource] | None = None
     env: list[_Env] | None = None
 
 
