@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from http import HTTPStatus
 
-from jobs.core.mirror_audit.actual import UNKNOWN, Object, is_managed, is_terminating, mirror_name
+from jobs.core.mirror_audit.actual import UNKNOWN, is_managed, is_terminating, mirror_name
 from jobs.core.mirror_audit.desired import CREDENTIALS_VERSION, NODE_IMAGE, Mirror, is_pinned, name_problem, registry_of
 from jobs.core.mirror_audit.findings import CODES, Problem, finding, unreadable
 from jobs.core.mirror_audit.observed import Credentials, Observed, Settings
@@ -41,10 +41,8 @@ def mirrors_of(observed: Observed, settings: Settings) -> list[Mirror]:
 def evaluate_together(mirrors: Sequence[Mirror], observed: Observed, settings: Settings) -> Iterator[Finding | Need]:
     """Yield the findings that are not about one of the `mirrors` alone, and the objects that must be read first."""
     yield from _own_image(mirrors, observed, settings)
-    yield from _unreadable(observed)
-    yield from _undecoded(observed, mirrors)
-    yield from _invalid_names(_active(observed))
-    yield from _duplicates(_active(observed), _older(observed))
+    yield from _unreadable(observed, mirrors)
+    yield from _invalid_names_and_duplicates(observed)
     yield from _orphans(observed, settings)
 
 
@@ -93,8 +91,7 @@ def _own_image(mirrors: Sequence[Mirror], observed: Observed, settings: Settings
     if not pod:
         if settings.repair and is_default:
             reason = f"this run is not in a pod, so new mirrors get image {NODE_IMAGE}"
-            code = CODES["image-unknown"]
-            yield Finding("image-unknown", code.severity, ObjectKey("Pod", "(own)"), reason)
+            yield finding("image-unknown", reason, ObjectKey(PODS.kind, "(own)"))
         return
     if pod.name and pod not in observed.documents:
         yield Need(pod)
@@ -108,31 +105,31 @@ def _own_image(mirrors: Sequence[Mirror], observed: Observed, settings: Settings
     reason = f"the image of this run is not known: {why}; each mirror keeps its image"
     if is_default:
         reason += f", and new mirrors get {NODE_IMAGE}"
-    code, key = CODES["image-unknown"], pod if pod.name else pod._replace(name="(own)")
-    yield Finding("image-unknown", code.severity, key, reason, exit_code=exit_code)
+    yield finding("image-unknown", reason, pod if pod.name else pod._replace(name="(own)"), exit_code=exit_code)
 
 
-def _unreadable(observed: Observed) -> Iterator[Finding]:
-    """Yield one finding for each kind that could not be listed; it is about all mirrors."""
+def _unreadable(observed: Observed, mirrors: Sequence[Mirror]) -> Iterator[Finding]:
+    """Yield the kinds that could not be listed, about all mirrors; and the objects that cannot be decoded."""
     subjects = tuple(sorted(each.name for each in _active(observed)))
     for kind, error in sorted(observed.list_errors.items()):
         # Events and pods only explain findings: without them, no mirror is Unknown.
         yield unreadable(ObjectKey(kind, "(all)"), error, () if kind in (EVENTS.kind, PODS.kind) else subjects)
 
-
-def _undecoded(observed: Observed, mirrors: Sequence[Mirror]) -> Iterator[Finding]:
-    """Yield which objects cannot be decoded, each with the mirror that has a resource of that name."""
     for key, error in sorted(observed.invalid.items()):
-        subjects = tuple(
-            mirror.registry_mirror.name for mirror in mirrors if key in [each.key for each in mirror.resources]
-        )
-        yield unreadable(key, error, subjects)
+        of = [mirror for mirror in mirrors if key in [each.key for each in mirror.resources]]
+        yield unreadable(key, error, tuple(each.registry_mirror.name for each in of))
 
 
-def _invalid_names(mirrors: Iterable[RegistryMirror]) -> Iterator[Finding]:
-    for each in mirrors:
-        if problem := name_problem(each.name):
-            yield finding("invalid-name", f"its name {problem}", each.head.key, each)
+def _invalid_names_and_duplicates(observed: Observed) -> Iterator[Finding]:
+    older = _older(observed)
+    for mirror in _active(observed):
+        if problem := name_problem(mirror.name):
+            yield finding("invalid-name", f"its name {problem}", mirror.head.key, mirror)
+        elif other := older.get(mirror.name):
+            same = mirror.spec.upstream == other.spec.upstream
+            what = f"has the upstream {mirror.spec.upstream}" if same else f"is for images of {mirror.spec.host}"
+            why = "is older" if other.head.created < mirror.head.created else "comes first by name"
+            yield finding("duplicate-upstream", f"{what}, like {other.head.key}, which {why}", mirror.head.key, mirror)
 
 
 def _older(observed: Observed) -> Mapping[str, RegistryMirror]:
@@ -150,15 +147,6 @@ def _older(observed: Observed) -> Mapping[str, RegistryMirror]:
     return found
 
 
-def _duplicates(mirrors: Sequence[RegistryMirror], older: Mapping[str, RegistryMirror]) -> Iterator[Finding]:
-    for mirror in mirrors:
-        if other := older.get(mirror.name):
-            same = mirror.spec.upstream == other.spec.upstream
-            what = f"has the upstream {mirror.spec.upstream}" if same else f"is for images of {mirror.spec.host}"
-            why = "is older" if other.head.created < mirror.head.created else "comes first by name"
-            yield finding("duplicate-upstream", f"{what}, like {other.head.key}, which {why}", mirror.head.key, mirror)
-
-
 def _orphans(observed: Observed, settings: Settings) -> Iterator[Finding]:
     """Yield the resources that no RegistryMirror defines, but none with RegistryMirrors from files.
 
@@ -168,7 +156,12 @@ def _orphans(observed: Observed, settings: Settings) -> Iterator[Finding]:
         return
     valid = {each.name for each in _active(observed) if not name_problem(each.name)}
     known = {each.name for each in observed.mirrors} | {each.head.key.name for each in observed.invalid_mirrors}
-    desired = {key for each in observed.mirrors for key in _keys(each, settings)}
+    desired = {
+        each.key
+        for mirror in observed.mirrors
+        if not name_problem(mirror.name)
+        for each in Mirror(mirror, settings.namespace, settings.node_image).resources
+    }
     for key, actual in sorted(observed.resources.items()):
         name = mirror_name(actual)
         # A resource that a mirror defines is not an orphan, even if somebody changed its annotation.
@@ -177,29 +170,12 @@ def _orphans(observed: Observed, settings: Settings) -> Iterator[Finding]:
         why = "does not define it" if name in known else "does not exist"
         reason = f"was created for registrymirror/{name}, which {why}"
         subjects = (name,) if name in known else ()
-        code = "retained" if _is_retained(key, actual, settings) else "orphan"
+        may_delete = key.kind != CLAIMS.kind or settings.allow_cache_loss or is_terminating(actual) or name == UNKNOWN
+        code = "orphan" if may_delete else "retained"  # on purpose, for a later mirror of its name
         yield Finding(code, CODES[code].severity, key, reason, subjects=subjects)
 
 
-def _is_retained(key: ObjectKey, actual: Object, settings: Settings) -> bool:
-    """Return whether a claim is kept on purpose for a later mirror of its name."""
-    is_kept = key.kind == CLAIMS.kind and not settings.allow_cache_loss
-    return is_kept and not is_terminating(actual) and mirror_name(actual) != UNKNOWN
-
-
-def _keys(registry_mirror: RegistryMirror, settings: Settings) -> list[ObjectKey]:
-    if name_problem(registry_mirror.name):
-        return []
-    return [each.key for each in Mirror(registry_mirror, settings.namespace, settings.node_image).resources]
-
-
 # one mirror: its resources, images, credentials and responses
-
-_EXPOSED = Problem(
-    "credentials-exposed",
-    "has credentials, and serves private images to every client that reaches it, without a login; "
-    "see spec.allowUnauthenticatedReaders",
-)
 
 
 def evaluate(mirror: Mirror, observed: Observed, settings: Settings) -> list[Finding | Need | Fetch]:
@@ -209,8 +185,7 @@ def evaluate(mirror: Mirror, observed: Observed, settings: Settings) -> list[Fin
     is_down = any(isinstance(each, Finding) for each in itself)
     return [
         *resource_findings(mirror, observed, settings),
-        *_unpinned(mirror),
-        *_self_dependent(mirror),
+        *_images(mirror),
         *_credentials(mirror, observed),
         *upstream(mirror, observed, settings),
         *itself,
@@ -218,26 +193,24 @@ def evaluate(mirror: Mirror, observed: Observed, settings: Settings) -> list[Fin
     ]
 
 
-def _unpinned(mirror: Mirror) -> Iterator[Finding]:
+def _images(mirror: Mirror) -> Iterator[Finding]:
+    """Yield the images that are not pinned, and those that nodes can pull only through the mirror itself."""
     if not is_pinned(mirror.image):
         reason = f"spec.image {mirror.image} has neither a digest nor a fixed tag"
         yield finding("image-unpinned", reason, mirror.registry_mirror.head.key, mirror.registry_mirror)
     if not is_pinned(mirror.node_image):
         reason = f"the image of kube-chores, {mirror.node_image}, has neither a digest nor a fixed tag"
         yield finding("image-unpinned", reason, mirror.daemon_set.key, mirror.registry_mirror)
-
-
-def _self_dependent(mirror: Mirror) -> Iterator[Finding]:
-    """Yield the images of the mirror that nodes can pull only through the mirror itself."""
     if mirror.spec.fallback == "Upstream":
         return
     for key, images in (
-        (mirror.stateful_set.key, {mirror.image: None, mirror.node_image: None}),
-        (mirror.daemon_set.key, {mirror.node_image: None}),
+        (mirror.stateful_set.key, dict.fromkeys((mirror.image, mirror.node_image))),
+        (mirror.daemon_set.key, (mirror.node_image,)),
     ):
         if through_itself := [image for image in images if registry_of(image) == mirror.spec.host]:
-            names = " and ".join(through_itself)
-            reason = f"uses {names}; nodes pull images of {mirror.spec.host} only through this mirror"
+            reason = (
+                f"uses {' and '.join(through_itself)}; nodes pull images of {mirror.spec.host} only through this mirror"
+            )
             yield finding("image-depends-on-mirror", reason, key, mirror.registry_mirror)
 
 
@@ -251,7 +224,11 @@ def _credentials(mirror: Mirror, observed: Observed) -> Iterator[Finding | Need]
         return
     document = observed.documents[key]
     if not mirror.spec.allow_unauthenticated_readers:
-        yield finding(*_EXPOSED, mirror.registry_mirror.head.key, mirror.registry_mirror)
+        reason = (
+            "has credentials, and serves private images to every client that reaches it, without a login; "
+            "see spec.allowUnauthenticatedReaders"
+        )
+        yield finding("credentials-exposed", reason, mirror.registry_mirror.head.key, mirror.registry_mirror)
     if isinstance(document, ApiError) and document.status != HTTPStatus.NOT_FOUND:
         yield unreadable(key, document, (mirror.registry_mirror.name,))
         return

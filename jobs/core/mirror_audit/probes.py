@@ -13,7 +13,7 @@ from msgspec import structs
 
 from jobs.core.mirror_audit.actual import Object
 from jobs.core.mirror_audit.desired import CACHE_PORT, CACHE_PORT_NAME, PORT, PORT_NAME, Mirror
-from jobs.core.mirror_audit.findings import Problem, finding, not_readable, unreadable
+from jobs.core.mirror_audit.findings import Problem, finding, unreadable
 from jobs.core.mirror_audit.observed import CacheState, Observed, Probing, Settings
 from jobs.core.mirror_audit.registry_mirrors import PASSWORD
 from jobs.kit.values.decoding import decode
@@ -105,8 +105,8 @@ def _fetched(
     if page is None:
         yield _fetch(url, mirror)
     elif page.error in _NOT_PROBED:
-        subjects = (mirror.registry_mirror.name,)
-        yield not_readable(about, f"{url}: {page.error}", subjects, _NOT_PROBED[page.error])
+        reason, exit_code = f"{url}: {page.error}", _NOT_PROBED[page.error]
+        yield finding("unreadable", reason, about, mirror.registry_mirror, exit_code=exit_code)
     elif page.status not in expected:
         # One text for every failure: otherwise statuses show the network to the authors of RegistryMirrors.
         reason = f"{url} does not respond as a registry; the reason is in the log of the run"
@@ -185,7 +185,7 @@ def _cache_findings(mirror: Mirror, state: CacheState | None, observed: Observed
         if observed.endpoints_of(mirror.service.key).own:
             what = 'its container "cache" does not respond' if state is None else "its volume does not respond"
             reason = f"{what}; the reason is in the log of the run or of the container"
-            yield not_readable(mirror.stateful_set.key, reason, (mirror.registry_mirror.name,), ExitCode.DONE)
+            yield finding("unreadable", reason, mirror.stateful_set.key, mirror.registry_mirror)
         return
     if state.shortage:
         code, reason = _SHORTAGES[state.shortage]
