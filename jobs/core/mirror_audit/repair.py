@@ -55,12 +55,17 @@ class Step(NamedTuple):
     step. `first` is a write to another object before this one.
     """
 
-    fix: Fix | None = None
     remedy: str = ""
+    fix: Fix | None = None
     need: Need | None = None
     may_progress: bool = False
     first: Finding | None = None
     exit_code: ExitCode = ExitCode.DONE
+
+
+def _waiting(remedy: str) -> Step:
+    """Return the step for which a later observation in the same run may show that its condition is met."""
+    return Step(remedy, may_progress=True)
 
 
 class Context(NamedTuple):
@@ -94,9 +99,8 @@ class Context(NamedTuple):
     def is_ready(self) -> bool:
         """Return whether the registry serves nodes."""
         registry = self.registry
-        if not registry or rollout_problem(STATEFUL_SETS.kind, registry):
-            return False
-        if not status_of(registry).get("readyReplicas"):
+        is_rolled_out = registry and not rollout_problem(STATEFUL_SETS.kind, registry)
+        if not (registry and is_rolled_out and status_of(registry).get("readyReplicas")):
             return False
         endpoints = self.observed.endpoints_of(self.mirror.service.key)
         return ENDPOINT_SLICES.kind in self.observed.list_errors or bool(endpoints.own)
@@ -118,15 +122,25 @@ class Context(NamedTuple):
 
     def roll_blocker(self) -> str:
         """Return why the registry must not restart now, or an empty string: it does not start without its upstream."""
-        return self.credentials_blocker() or self._upstream_blocker()
-
-    def _upstream_blocker(self) -> str:
+        if problem := self.credentials_blocker():
+            return problem
         is_unknown = is_upstream_unknown(self.mirror, self.observed)
         if not (is_unknown or "upstream-down" in self.codes) or not self.is_ready():
             return ""
         when = "a probe shows that the upstream responds" if is_unknown else "the upstream responds"
         why = "a registry does not start without its upstream, but the running one serves its cache"
         return f"a repair continues when {when}: {why}"
+
+
+def _read(context: Context, key: ObjectKey, what: str = "") -> Step | None:
+    """Return the step that reads an object, or why it is not readable; None if it was read or does not exist."""
+    if key not in context.observed.documents:
+        return Step(need=Need(key))
+    document = context.observed.documents[key]
+    if not isinstance(document, ApiError) or document.status == HTTPStatus.NOT_FOUND:
+        return None
+    remedy = f"a repair continues when {key}{what} is readable: {document.message}"
+    return Step(remedy, exit_code=document.exit_code)
 
 
 # writes: server-side applies of desired resources, deletions, and the cleanup of nodes
@@ -239,9 +253,11 @@ def file_args(daemon_set: Object) -> list[str]:
     return ["mirror-node", *sorted(named, reverse=True)] if len(named) == 2 else []
 
 
-def host(daemon_set: Object) -> str:
-    """Return the host whose files on nodes a DaemonSet writes, or nothing if somebody changed its arguments."""
-    return next((arg.removeprefix(_HOST) for arg in file_args(daemon_set) if arg.startswith(_HOST)), "")
+def _clean_up(actual: Object, image: str, result: str, waiting: str) -> Step:
+    """Have the DaemonSet remove the files that it wrote; delete it when all nodes have."""
+    if not is_node_cleanup(actual):
+        return Step(fix=Fix(Action.REPLACE, NodeCleanup(actual, image), result), may_progress=True)
+    return _waiting(waiting) if rollout_problem(DAEMON_SETS.kind, actual) else Step(fix=delete(actual))
 
 
 def _args(daemon_set: Object) -> list[str]:
@@ -252,41 +268,20 @@ def _args(daemon_set: Object) -> list[str]:
 # the claim of a mirror: expand it, or recreate it, empty, if it cannot be corrected
 
 
-def correct(context: Context, actual: Object) -> Step:
-    """Correct drifted fields of the claim, but not its size: expand() and replace_volume() change the size."""
-    claim = context.mirror.claim
-    spec = {**claim.body["spec"], "resources": {"requests": {"storage": _requested(actual)}}}
-    desired = replace(claim, body={**claim.body, "spec": spec})
-    return _recreate(context, actual) or Step(apply(desired, actual, correction(desired, actual)))
-
-
 def expand(context: Context, desired: Manifest) -> Step:
     """Request more storage for the claim if its storage class allows expansion."""
     actual = context.claim
     assert actual
     if not _requests_other_size(context, actual):
-        return Step(remedy="expansion requested; if its capacity does not grow, see kubectl describe")
+        return Step("expansion requested; if its capacity does not grow, see kubectl describe")
     if not _is_bound(actual):
-        return Step(remedy="a repair expands it when the claim is bound")
+        return Step("a repair expands it when the claim is bound")
     key = _storage_class(actual)
-    if key and key not in context.observed.documents:
-        return Step(need=Need(key))
-    document = context.observed.documents.get(key) if key else None
-    if isinstance(document, ApiError) and document.status != HTTPStatus.NOT_FOUND:
-        # Not a separate finding: an audit does not read storage classes, so it does not report it.
-        what = f"{key}, which sets whether volumes can expand,"
-        remedy = f"a repair continues when {what} is readable: {document.message}"
-        return Step(remedy=remedy, exit_code=document.exit_code)
+    # Not a separate finding: an audit does not read storage classes, so it does not report it.
+    if key and (step := _read(context, key, ", which sets whether volumes can expand,")):
+        return step
     size = context.mirror.spec.storage.size
-    return _recreate(context, actual) or Step(apply(desired, actual, f"requests {size}"))
-
-
-def replace_volume(context: Context, _desired: Manifest) -> Step:
-    """Recreate the claim, because its volume is lost or too large."""
-    assert context.claim
-    step = _recreate(context, context.claim)
-    assert step
-    return step
+    return _recreate(context, desired) or Step(fix=apply(desired, actual, f"requests {size}"))
 
 
 def _requested(claim: Object) -> str:
@@ -307,24 +302,24 @@ def _storage_class(claim: Object) -> ObjectKey | None:
     return ObjectKey(STORAGE_CLASSES.kind, name) if name else None
 
 
-def _recreate(context: Context, claim: Object) -> Step | None:
+def _recreate(context: Context, desired: Manifest) -> Step | None:
     """Recreate the claim if it cannot be corrected and its loss is allowed: delete the StatefulSet, then the claim."""
-    why = recreation_reason(context)
-    if not why:
+    claim, why = context.claim, recreation_reason(context)
+    if not claim or not why:
         return None
     if not may_lose_cache(context):
-        return Step(remedy=f"{why}: the claim can only be recreated, empty; a repair with --allow-cache-loss does that")
+        return Step(f"{why}: the claim can only be recreated, empty; a repair with --allow-cache-loss does that")
     if STATEFUL_SETS.kind in context.observed.list_errors:
-        return Step(remedy=f"a repair recreates it when {STATEFUL_SETS.kind}s, which may use it, are readable")
+        return Step(f"a repair recreates it when {STATEFUL_SETS.kind}s, which may use it, are readable")
     key = context.mirror.stateful_set.key
     remedy = f"a repair recreates it when {key} no longer exists"
     if context.registry is None:
-        return Step(remedy=remedy) if key in context.observed.invalid else Step(delete(claim))
+        return Step(remedy) if key in context.observed.invalid else Step(fix=delete(claim))
     if problem := context.roll_blocker():
-        return Step(remedy=problem)
-    reason = f"uses {context.mirror.claim.key}, which is to be recreated"
+        return Step(problem)
+    reason = f"uses {desired.key}, which is to be recreated"
     first = finding("drifted", reason, key, context.mirror.registry_mirror)
-    return Step(remedy=remedy, may_progress=True, first=structs.replace(first, fix=delete(context.registry)))
+    return Step(remedy, may_progress=True, first=structs.replace(first, fix=delete(context.registry)))
 
 
 def may_lose_cache(context: Context) -> bool:
@@ -362,7 +357,7 @@ _DELETED_AFTER: Mapping[str, tuple[str, ...]] = {
     SERVICES.kind: (DAEMON_SETS.kind, STATEFUL_SETS.kind),
     CLAIMS.kind: (DAEMON_SETS.kind, STATEFUL_SETS.kind),
 }
-_BLOCKED = Step(remedy="blocked by the deletion brake", exit_code=ExitCode.BRAKE)
+_BLOCKED = Step("blocked by the deletion brake", exit_code=ExitCode.BRAKE)
 
 
 def removals(
@@ -373,25 +368,23 @@ def removals(
     The deletion brake counts mirrors. It blocks no removal in progress.
     """
     by_mirror: dict[str, list[ObjectKey]] = {}
+    removed: set[str] = set()
+    steps: list[tuple[Finding, Step]] = []
     for each in orphans:
-        by_mirror.setdefault(_name(each, observed), []).append(each.object)
-    steps = [(each, _removal(each, by_mirror[_name(each, observed)], observed, settings)) for each in orphans]
-    removed = {_name(each, observed) for each, step in steps if step.fix and _starts_removal(each, step.fix)}
+        by_mirror.setdefault(mirror_name(observed.resources[each.object]), []).append(each.object)
+    for each in orphans:
+        name = mirror_name(observed.resources[each.object])
+        step = _removal(each, by_mirror[name], observed, settings)
+        steps.append((each, step))
+        # The removal of a mirror starts with the files on nodes; a deleted claim loses a cache.
+        if step.fix and (isinstance(step.fix.body, NodeCleanup) or each.object.kind == CLAIMS.kind):
+            removed.add(name)
     most = allowed(len(observed.mirrors) + len(observed.invalid_mirrors), settings.max_deletes)
     if len(removed) <= most:
         return steps, ()
     what = f"{len(removed)} mirror{'s' * (len(removed) != 1)}"
     brake = Brake(f"the deletion brake blocks the removal of {what}", "--max-deletes", str(len(removed)))
     return [(each, step if each.code == "retained" else _BLOCKED) for each, step in steps], (brake,)
-
-
-def _name(orphan: Finding, observed: Observed) -> str:
-    return mirror_name(observed.resources[orphan.object])
-
-
-def _starts_removal(orphan: Finding, fix: Fix) -> bool:
-    """Return whether a removal starts with this write, or loses a cache."""
-    return isinstance(fix.body, NodeCleanup) or orphan.object.kind == CLAIMS.kind
 
 
 def _removal(orphan: Finding, others: Sequence[ObjectKey], observed: Observed, settings: Settings) -> Step:
@@ -402,9 +395,9 @@ def _removal(orphan: Finding, others: Sequence[ObjectKey], observed: Observed, s
     key = orphan.object
     actual = observed.resources[key]
     if is_terminating(actual):
-        return Step(remedy="being deleted", may_progress=True)
+        return _waiting("being deleted")
     if mirror_name(actual) == UNKNOWN:
-        return Step(remedy=f"restore its annotation {stamps.RULE}, which names its mirror, or delete it manually")
+        return Step(f"restore its annotation {stamps.RULE}, which names its mirror, or delete it manually")
     if key.kind == DAEMON_SETS.kind and key.namespace != NODE_NAMESPACE:
         return _remove_moved(orphan, actual, observed)
     # If the mirror exists, the nodes' files must stay: the mirror's own DaemonSet writes them.
@@ -412,13 +405,13 @@ def _removal(orphan: Finding, others: Sequence[ObjectKey], observed: Observed, s
     if key.kind == DAEMON_SETS.kind and not mirror_exists:
         return _clean_up_nodes(actual, observed.node_image(settings))
     if key.kind == CLAIMS.kind and not settings.allow_cache_loss:
-        return Step(remedy="retained for a later mirror of this name; with --allow-cache-loss, a repair deletes it")
+        return Step("retained for a later mirror of this name; with --allow-cache-loss, a repair deletes it")
     before = _DELETED_AFTER.get(key.kind, ())
     if unlisted := [kind for kind in before if kind in observed.list_errors]:
-        return Step(remedy=f"a repair deletes it when {unlisted[0]}s, which may use it, are readable")
+        return Step(f"a repair deletes it when {unlisted[0]}s, which may use it, are readable")
     if blockers := [other for other in others if other.kind in before]:
-        return Step(remedy=f"a repair deletes it when {blockers[0]} no longer exists", may_progress=True)
-    return Step(delete(actual))
+        return _waiting(f"a repair deletes it when {blockers[0]} no longer exists")
+    return Step(fix=delete(actual))
 
 
 def _remove_moved(orphan: Finding, actual: Object, observed: Observed) -> Step:
@@ -430,23 +423,18 @@ def _remove_moved(orphan: Finding, actual: Object, observed: Observed) -> Step:
     if found := observed.managed(successor):
         is_ready = not rollout_problem(DAEMON_SETS.kind, found)
         remedy = f"a repair deletes it when {successor} is ready"
-        return Step(delete(actual)) if is_ready else Step(remedy=remedy, may_progress=True)
+        return Step(fix=delete(actual)) if is_ready else _waiting(remedy)
     if orphan.subjects:
-        return Step(remedy=f"a repair deletes it when {successor} is ready")
-    return Step(remedy=f"recreate registrymirror/{mirror_name(actual)}; when {successor} is ready, delete the mirror")
+        return Step(f"a repair deletes it when {successor} is ready")
+    return Step(f"recreate registrymirror/{mirror_name(actual)}; when {successor} is ready, delete the mirror")
 
 
 def _clean_up_nodes(actual: Object, image: str) -> Step:
-    """Have the DaemonSet remove the files of the mirror; delete it when all nodes have."""
-    if is_node_cleanup(actual):
-        if rollout_problem(DAEMON_SETS.kind, actual):
-            remedy = "a repair deletes it when all nodes have removed the files of the mirror"
-            return Step(remedy=remedy, may_progress=True)
-        return Step(delete(actual))
-    if not file_args(actual):
-        return Step(remedy="its arguments do not name its files on nodes: delete the files and the DaemonSet manually")
+    if not is_node_cleanup(actual) and not file_args(actual):
+        return Step("its arguments do not name its files on nodes: delete the files and the DaemonSet manually")
     result = f"nodes remove the files of registrymirror/{mirror_name(actual)}, which does not exist"
-    return Step(Fix(Action.REPLACE, NodeCleanup(actual, image), result), may_progress=True)
+    waiting = "a repair deletes it when all nodes have removed the files of the mirror"
+    return _clean_up(actual, image, result, waiting)
 
 
 # all findings
@@ -502,9 +490,10 @@ def _step(context: Context | None, found: Finding) -> Step:
     """Return the step for a finding; if there is none, the remedy of its code for a person."""
     choose = _STEPS.get(found.code)
     desired = {each.key: each for each in context.mirror.resources}.get(found.object) if context else None
-    if context is None or choose is None or desired is None:
-        return Step(remedy=CODES[found.code].remedy)
-    return _wait_for_priority_class(context, desired) or choose(context, desired)
+    step = None
+    if context and choose and desired:
+        step = _wait_for_priority_class(context, desired) or choose(context, desired)
+    return step or Step(CODES[found.code].remedy)
 
 
 def _wait_for_priority_class(context: Context, desired: Manifest) -> Step | None:
@@ -515,16 +504,9 @@ def _wait_for_priority_class(context: Context, desired: Manifest) -> Step | None
     if actual and actual["spec"]["template"]["spec"].get("priorityClassName") == name:
         return None
     key = ObjectKey(PRIORITY_CLASSES.kind, name)
-    if key not in context.observed.documents:
-        return Step(need=Need(key))
-    document = context.observed.documents[key]
-    if not isinstance(document, ApiError):
-        return None
-    if document.status == HTTPStatus.NOT_FOUND:
-        remedy = f"a repair continues when {key} exists: apply the manifests again, or change spec.priorityClassName"
-        return Step(remedy=remedy)
-    remedy = f"a repair continues when {key} is readable: {document.message}"
-    return Step(remedy=remedy, exit_code=document.exit_code)
+    if (step := _read(context, key)) or not isinstance(context.observed.documents[key], ApiError):
+        return step
+    return Step(f"a repair continues when {key} exists: apply the manifests again, or change spec.priorityClassName")
 
 
 def _create(context: Context, desired: Manifest) -> Step:
@@ -535,17 +517,16 @@ def _create(context: Context, desired: Manifest) -> Step:
         if comes_first and not context.actual(before.key):
             found = context.observed.resources.get(before.key)
             remedy = f"a repair creates it when {before.key} exists"
-            return Step(remedy=remedy, may_progress=bool(found and is_terminating(found)))
+            return Step(remedy, may_progress=bool(found and is_terminating(found)))
     if desired is mirror.stateful_set:
         if problem := context.credentials_blocker():
-            return Step(remedy=problem)
+            return Step(problem)
         if may_lose_cache(context) and recreation_reason(context):
-            return Step(remedy=f"a repair creates it after {mirror.claim.key} is recreated", may_progress=True)
+            return _waiting(f"a repair creates it after {mirror.claim.key} is recreated")
     if desired is mirror.daemon_set and not context.is_current_and_ready():
-        remedy = f"a repair creates it when {mirror.stateful_set.key} is ready to serve nodes"
-        return Step(remedy=remedy, may_progress=True)
+        return _waiting(f"a repair creates it when {mirror.stateful_set.key} is ready to serve nodes")
     result = f"for registrymirror/{mirror.registry_mirror.name}"
-    return Step(Fix(Action.APPLY_NEW, ApplyRequest(desired), result))
+    return Step(fix=Fix(Action.APPLY_NEW, ApplyRequest(desired), result))
 
 
 def _correct(context: Context, desired: Manifest) -> Step:
@@ -553,17 +534,21 @@ def _correct(context: Context, desired: Manifest) -> Step:
     mirror, actual = context.mirror, context.actual(desired.key)
     assert actual
     if desired is mirror.claim:
-        return correct(context, actual)
+        if step := _recreate(context, desired):
+            return step
+        # Not its size, which has findings of its own.
+        spec = {**desired.body["spec"], "resources": {"requests": {"storage": _requested(actual)}}}
+        desired = replace(desired, body={**desired.body, "spec": spec})
     if desired is mirror.stateful_set and (problem := _restart_blocker(context, actual)):
-        return Step(remedy=problem)
+        return Step(problem)
     if desired is mirror.daemon_set and (
         step := _clean_up_old_host(context, actual) or _wait_for_registry(context, actual)
     ):
         return step
     without_address = desired is mirror.service and not mirror.cluster_ip
     if without_address or immutable_fields(desired, actual):
-        return Step(delete(actual))
-    return Step(apply(desired, actual, correction(desired, actual)))
+        return Step(fix=delete(actual))
+    return Step(fix=apply(desired, actual, correction(desired, actual)))
 
 
 def _restart_blocker(context: Context, actual: Object) -> str:
@@ -576,19 +561,13 @@ def _restart_blocker(context: Context, actual: Object) -> str:
 
 def _clean_up_old_host(context: Context, actual: Object) -> Step | None:
     """Have the DaemonSet remove the files of an earlier host, whose folder pods of the new host do not mount."""
-    before = host(actual)
-    is_for_another_host = before not in ("", context.mirror.spec.host)
-    if is_node_cleanup(actual):
-        if is_for_another_host and rollout_problem(DAEMON_SETS.kind, actual):
-            remedy = f"a repair corrects it when all nodes have removed the files of {before}"
-            return Step(remedy=remedy, may_progress=True)
-        return Step(delete(actual))  # after an apply it still has the mount of all folders
-    if is_for_another_host:
-        result = f"nodes remove the files of {before}"
+    before = next((arg.removeprefix(_HOST) for arg in file_args(actual) if arg.startswith(_HOST)), "")
+    if before not in ("", context.mirror.spec.host):
+        waiting = f"a repair corrects it when all nodes have removed the files of {before}"
         image = context.observed.node_image(context.settings)
-        fix = Fix(Action.REPLACE, NodeCleanup(actual, image), result)
-        return Step(fix, may_progress=True)
-    return None
+        return _clean_up(actual, image, f"nodes remove the files of {before}", waiting)
+    # After an apply, a cleanup still has the mount of all folders.
+    return Step(fix=delete(actual)) if is_node_cleanup(actual) else None
 
 
 def _wait_for_registry(context: Context, actual: Object) -> Step | None:
@@ -596,8 +575,8 @@ def _wait_for_registry(context: Context, actual: Object) -> Step | None:
     if _host_args(context.mirror.daemon_set.body) == _host_args(actual) or context.is_current_and_ready():
         return None
     key = context.mirror.stateful_set.key
-    remedy = f"a repair corrects it when {key}, which still serves images of another host, is up to date and ready"
-    return Step(remedy=remedy, may_progress=True)
+    why = "still serves images of another host"
+    return _waiting(f"a repair corrects it when {key}, which {why}, is up to date and ready")
 
 
 def _host_args(daemon_set: Object) -> set[str]:
@@ -605,11 +584,11 @@ def _host_args(daemon_set: Object) -> set[str]:
     return {arg for arg in args if arg.startswith(_HOSTS)}
 
 
-_STEPS: Mapping[str, Callable[[Context, Manifest], Step]] = {
+_STEPS: Mapping[str, Callable[[Context, Manifest], Step | None]] = {
     "missing": _create,
     "drifted": _correct,
     "scaled-to-zero": _correct,
     "volume-too-small": expand,
-    "volume-lost": replace_volume,
-    "volume-shrink": replace_volume,
+    "volume-lost": _recreate,
+    "volume-shrink": _recreate,
 }
