@@ -13,10 +13,10 @@ from jobs.core.mirror_audit.desired import NAME
 from jobs.core.mirror_audit.registry_mirrors import quantity
 from jobs.core.mirror_node.hosts import BYPASSED
 from jobs.kit.values import stamps
-from jobs.kit.values.decoding import MAX_LEVELS, decode, string_map
+from jobs.kit.values.decoding import MAX_LEVELS, PartialObject, decode, string_map
 from jobs.kit.values.errors import InvalidObjectError
 from jobs.kit.values.model import ObjectKey
-from jobs.kit.values.resources import CLAIMS, DAEMON_SETS, SERVICES, STATEFUL_SETS, Resource
+from jobs.kit.values.resources import CLAIMS, DAEMON_SETS, PODS, SERVICES, STATEFUL_SETS, Resource
 from jobs.kit.values.text import brief
 
 # resources: their stamp, and whether they work
@@ -26,15 +26,6 @@ _MOST_BYTES = 32 << 10
 UNKNOWN = "(unknown)"
 
 Object = Mapping[str, Any]
-
-
-class _Head(Struct):
-    name: Annotated[str, Meta(min_length=1)]
-    labels: Raw = Raw()
-
-
-class _Any(Struct):
-    metadata: _Head
 
 
 class _Entry(Struct, rename="camel"):
@@ -69,12 +60,17 @@ class _PodSpec(Struct, rename="camel"):
     affinity: dict[str, dict[str, Any] | None] | None = None
 
 
-class _PodMetadata(Struct):
+class _Meta(Struct, rename="camel"):
+    """The metadata of what an audit reads only in part."""
+
+    uid: str = ""
+    creation_timestamp: str | None = None
+    labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
 
 
 class _Template(Struct):
-    metadata: _PodMetadata
+    metadata: _Meta
     spec: _PodSpec
 
 
@@ -148,7 +144,7 @@ def decode_resource(resource: Resource, namespace: str, raw: Raw) -> tuple[Objec
     Raises:
         InvalidObjectError: it is not a resource of this kind, or it is too large to keep in memory.
     """
-    head = decode(raw, _Any).metadata
+    head = decode(raw, PartialObject).metadata
     key = ObjectKey(resource.kind, head.name, namespace)
     if not stamps.is_managed(string_map(head.labels), NAME, ""):
         return key, placeholder(key)
@@ -156,22 +152,18 @@ def decode_resource(resource: Resource, namespace: str, raw: Raw) -> tuple[Objec
         raise InvalidObjectError(f"it has {len(raw) >> 10} KiB, the limit is {_MOST_BYTES >> 10} KiB")
     found = decode(raw, _FORMS[resource.kind])
     if isinstance(found, _Claim):
-        _check_amounts(found)
+        capacity = found.status.capacity if found.status else None
+        try:
+            for each in (found.spec.resources.requests, capacity):
+                quantity(each.storage if each else 0)
+        except ValueError as error:
+            raise InvalidObjectError(str(error)) from None
     return key, _plain(decode(raw, dict[str, Any]))
 
 
 def placeholder(key: ObjectKey) -> Object:
     """Return a placeholder of an object that mirror-audit does not manage, without labels or spec."""
     return {"metadata": {"name": key.name, "namespace": key.namespace, "labels": {}}}
-
-
-def _check_amounts(claim: _Claim) -> None:
-    capacity = claim.status.capacity if claim.status else None
-    try:
-        for each in (claim.spec.resources.requests, capacity):
-            quantity(each.storage if each else 0)
-    except ValueError as error:
-        raise InvalidObjectError(str(error)) from None
 
 
 def _plain(value: Any, levels: int = MAX_LEVELS) -> Any:
@@ -282,14 +274,10 @@ class _Endpoint(Struct, rename="camel"):
     target_ref: _Target | None = None
 
 
-class _SliceMetadata(Struct):
-    labels: dict[str, str] | None = None
-
-
 class Slice(Struct, rename="camel"):
     """The fields of an EndpointSlice that an audit reads."""
 
-    metadata: _SliceMetadata
+    metadata: _Meta
     address_type: str = ""
     endpoints: list[_Endpoint] | None = None
 
@@ -306,13 +294,15 @@ def ready(namespace: str, read: Slice) -> Ready:
     """Reduce a slice to its ready addresses."""
     # Unknown counts as ready, as the API defines it.
     serving = [each for each in read.endpoints or () if each.conditions.ready is not False]
-    addresses = [(address, _pod(each.target_ref, namespace)) for each in serving for address in each.addresses or ()]
+    addresses = [
+        (address, _pod(each.target_ref or _Target(), namespace)) for each in serving for address in each.addresses or ()
+    ]
     return Ready((read.metadata.labels or {}).get(_OF_SERVICE, ""), read.address_type, addresses)
 
 
-def _pod(target: _Target | None, namespace: str) -> str:
-    is_pod = target and target.kind == "Pod" and target.namespace == namespace
-    return (target.name or "")[:_LONGEST_NAME] if target and is_pod else ""
+def _pod(target: _Target, namespace: str) -> str:
+    is_pod = target.kind == PODS.kind and target.namespace == namespace
+    return (target.name or "")[:_LONGEST_NAME] if is_pod else ""
 
 
 class _Family(NamedTuple):
@@ -333,14 +323,13 @@ def by_service(slices: Iterable[Ready], is_own: Callable[[str, str], bool]) -> d
             # A pod has one address in a family. It can be in two slices for a moment.
             elif family.own.setdefault(pod, address) != address:
                 family.foreign.append("")
-    return {service: _of_families(list(families.values())) for service, families in found.items()}
-
-
-def _of_families(families: list[_Family]) -> Endpoints:
-    """Return the counts of a Service. With two address families, both have the same pods."""
-    own, foreign = max(len(each.own) for each in families), max(len(each.foreign) for each in families)
-    pods = (pod for each in families for pod in each.foreign if pod)
-    return Endpoints(own, foreign, min(pods, default=""))
+    counted = {}
+    for service, families in found.items():
+        # With two address families, both have the same pods.
+        own, foreign = (max(map(len, addresses)) for addresses in zip(*families.values(), strict=True))
+        pods = (pod for each in families.values() for pod in each.foreign if pod)
+        counted[service] = Endpoints(own, foreign, min(pods, default=""))
+    return counted
 
 
 # quotes of Warning Events that explain why a workload is not rolled out or a claim is not bound
@@ -354,7 +343,6 @@ _MOST_KEPT = 1024
 _MOST_PODS = 256
 _LONGEST = 400
 _LONGEST_REASON = 64
-_PODS = "Pod"
 # The beginnings of texts that kubelet writes in turns for one cause.
 _ALTERNATING = (
     ("FailedMount: Unable ", "FailedMount: MountVolume", "FailedAttachVolume: "),
@@ -384,15 +372,11 @@ class _Series(Struct, rename="camel"):
     last_observed_time: str | None = None
 
 
-class _EventMetadata(Struct, rename="camel"):
-    creation_timestamp: str | None = None
-
-
 class Event(Struct, rename="camel"):
     """The fields of an Event that an audit reads."""
 
     involved_object: _Involved
-    metadata: _EventMetadata
+    metadata: _Meta
     reason: str | None = None
     message: str | None = None
     last_timestamp: str | None = None
@@ -423,18 +407,12 @@ class Quote(NamedTuple):
         return self.is_bypass, self.length, self.text
 
 
-class Involved(NamedTuple):
-    """The object of an Event: a pod, or the workload or claim itself."""
-
-    key: ObjectKey
-    uid: str
-
-
 class Occurrence(NamedTuple):
-    """The last occurrence of a text: its time, and its object."""
+    """The last occurrence of a text: its time, and its object: a pod, or the workload or claim itself."""
 
     time: datetime
-    involved: Involved
+    involved: ObjectKey
+    uid: str
 
 
 Quotes = dict[Quote, Occurrence]
@@ -450,21 +428,17 @@ class _PodStatus(Struct):
     conditions: list[_Condition] | None = None
 
 
-class _QuotedPodMetadata(Struct):
-    uid: str = ""
-
-
 class Pod(Struct):
     """The fields of a pod that show whether an Event about it is obsolete."""
 
-    metadata: _QuotedPodMetadata
+    metadata: _Meta
     status: _PodStatus = field(default_factory=_PodStatus)
 
     def is_explained_by(self, event: Occurrence) -> bool:
         """Return whether the Event is about this pod, and not from before it was ready."""
         ready = [each for each in self.status.conditions or () if each.type == "Ready" and each.status == "True"]
         since = ready[0].last_transition_time if ready else None
-        return event.involved.uid == self.metadata.uid and not (since and since.tzinfo and since >= event.time)
+        return event.uid == self.metadata.uid and not (since and since.tzinfo and since >= event.time)
 
 
 class Quoted(NamedTuple):
@@ -479,10 +453,10 @@ class Quoted(NamedTuple):
         An Event of a workload itself is about pods that do not exist yet.
         """
         metadata = actual["metadata"]
-        if self.event.involved.key.kind == _PODS:
+        if self.event.involved.kind == PODS.kind:
             created = metadata.get("creationTimestamp")
             return created is None or self.event.time >= convert(created, datetime)
-        return bool(self.event.involved.uid == metadata.get("uid")) and not has_all_pods(self.quote.about.kind, actual)
+        return bool(self.event.uid == metadata.get("uid")) and not has_all_pods(self.quote.about.kind, actual)
 
 
 def quoted(event: Event, namespace: str) -> Quoted:
@@ -500,13 +474,13 @@ def quoted(event: Event, namespace: str) -> Quoted:
     except (ValueError, OverflowError) as error:
         raise InvalidObjectError(str(error)) from None
     involved = event.involved_object
-    last = Occurrence(time, Involved(about._replace(kind=involved.kind, name=involved.name), involved.uid or ""))
+    last = Occurrence(time, about._replace(kind=involved.kind, name=involved.name), involved.uid or "")
     return Quoted(Quote(about, brief(f"{reason}: {text}", _LONGEST), len(text), BYPASSED in text), last)
 
 
 def _explained(involved: _Involved, namespace: str) -> ObjectKey:
     """Return the involved object, or for a pod its workload, by the pod's name."""
-    if involved.kind != _PODS:
+    if involved.kind != PODS.kind:
         return ObjectKey(involved.kind, involved.name, namespace)
     if involved.name.endswith(_FIRST_POD):
         return ObjectKey(STATEFUL_SETS.kind, involved.name.removesuffix(_FIRST_POD), namespace)
@@ -523,7 +497,7 @@ def keep(kept: Quotes, quote: Quote, event: Occurrence) -> None:
 def pods(kept: Quotes) -> list[ObjectKey]:
     """Return the pods of the newest quotes, up to a limit."""
     newest = sorted(kept.values(), reverse=True)
-    keys = dict.fromkeys(each.involved.key for each in newest if each.involved.key.kind == _PODS)
+    keys = dict.fromkeys(each.involved for each in newest if each.involved.kind == PODS.kind)
     return list(keys)[:_MOST_PODS]
 
 
@@ -532,7 +506,7 @@ def without_obsolete(kept: Quotes, found: Mapping[ObjectKey, Pod | None]) -> Quo
     return {
         quote: event
         for quote, event in kept.items()
-        if event.involved.key not in found or ((pod := found[event.involved.key]) and pod.is_explained_by(event))
+        if event.involved not in found or ((pod := found[event.involved]) and pod.is_explained_by(event))
     }
 
 
