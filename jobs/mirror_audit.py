@@ -78,14 +78,7 @@ def job(options: Options) -> Job[Options, Settings, Observed]:
     return Job(
         NAME,
         by_kind(
-            *RESOURCE_KINDS,
-            EVENTS,
-            PODS,
-            PRIORITY_CLASSES,
-            REGISTRY_MIRRORS,
-            SECRETS,
-            SERVICE_PROXY,
-            STORAGE_CLASSES,
+            *RESOURCE_KINDS, EVENTS, PODS, PRIORITY_CLASSES, REGISTRY_MIRRORS, SECRETS, SERVICE_PROXY, STORAGE_CLASSES
         ),
         settings,
         observe,

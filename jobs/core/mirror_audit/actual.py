@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta, timezone
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 
 from msgspec import Meta, Raw, Struct, convert, field
 
@@ -26,6 +26,7 @@ _MOST_BYTES = 32 << 10
 UNKNOWN = "(unknown)"
 
 Object = Mapping[str, Any]
+_Spec = TypeVar("_Spec")
 
 
 class _Entry(Struct, rename="camel"):
@@ -54,24 +55,27 @@ class _Container(Struct, rename="camel"):
     readiness_probe: dict[str, Any] | None = None
 
 
-class _PodSpec(Struct, rename="camel"):
+class PodSpec(Struct, rename="camel"):
+    """The fields of a pod that an audit reads."""
+
     containers: Annotated[list[_Container], Meta(min_length=1)]
     node_selector: dict[str, str] | None = None
     affinity: dict[str, dict[str, Any] | None] | None = None
 
 
-class _Meta(Struct, rename="camel"):
+class PartialMetadata(Struct, rename="camel"):
     """The metadata of what an audit reads only in part."""
 
     uid: str = ""
+    resource_version: str = ""
     creation_timestamp: str | None = None
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
 
 
 class _Template(Struct):
-    metadata: _Meta
-    spec: _PodSpec
+    metadata: PartialMetadata
+    spec: PodSpec
 
 
 class _WorkloadSpec(Struct):
@@ -80,30 +84,8 @@ class _WorkloadSpec(Struct):
     ordinals: dict[str, int | None] | None = None
 
 
-class _WorkloadStatus(Struct, rename="camel"):
-    observed_generation: int | None = None
-    updated_replicas: int | None = None
-    ready_replicas: int | None = None
-    replicas: int | None = None
-    desired_number_scheduled: int | None = None
-    current_number_scheduled: int | None = None
-    updated_number_scheduled: int | None = None
-    number_ready: int | None = None
-
-
-class _Workload(Struct):
-    metadata: _Metadata
-    spec: _WorkloadSpec
-    status: _WorkloadStatus | None = None
-
-
 class _ServiceSpec(Struct, rename="camel"):
     cluster_ip: str | None = field(name="clusterIP", default=None)
-
-
-class _Service(Struct):
-    metadata: _Metadata
-    spec: _ServiceSpec
 
 
 class _Amounts(Struct):
@@ -119,22 +101,30 @@ class _ClaimSpec(Struct, rename="camel"):
     storage_class_name: str | None = None
 
 
-class _ClaimStatus(Struct):
+class _Status(Struct, rename="camel"):
+    observed_generation: int | None = None
+    updated_replicas: int | None = None
+    ready_replicas: int | None = None
+    replicas: int | None = None
+    desired_number_scheduled: int | None = None
+    current_number_scheduled: int | None = None
+    updated_number_scheduled: int | None = None
+    number_ready: int | None = None
     phase: str | None = None
     capacity: _Amounts | None = None
 
 
-class _Claim(Struct):
+class _Form(Struct, Generic[_Spec]):
     metadata: _Metadata
-    spec: _ClaimSpec
-    status: _ClaimStatus | None = None
+    spec: _Spec
+    status: _Status | None = None
 
 
-_FORMS: Mapping[str, type[Struct]] = {
-    SERVICES.kind: _Service,
-    CLAIMS.kind: _Claim,
-    STATEFUL_SETS.kind: _Workload,
-    DAEMON_SETS.kind: _Workload,
+_FORMS: Mapping[str, Any] = {
+    SERVICES.kind: _Form[_ServiceSpec],
+    CLAIMS.kind: _Form[_ClaimSpec],
+    STATEFUL_SETS.kind: _Form[_WorkloadSpec],
+    DAEMON_SETS.kind: _Form[_WorkloadSpec],
 }
 
 
@@ -151,7 +141,7 @@ def decode_resource(resource: Resource, namespace: str, raw: Raw) -> tuple[Objec
     if len(raw) > _MOST_BYTES:
         raise InvalidObjectError(f"it has {len(raw) >> 10} KiB, the limit is {_MOST_BYTES >> 10} KiB")
     found = decode(raw, _FORMS[resource.kind])
-    if isinstance(found, _Claim):
+    if resource is CLAIMS:
         capacity = found.status.capacity if found.status else None
         try:
             for each in (found.spec.resources.requests, capacity):
@@ -262,22 +252,23 @@ class _Conditions(Struct):
     ready: bool | None = None
 
 
-class _Target(Struct):
-    kind: str | None = None
+class _Reference(Struct):
+    kind: str = ""
+    name: str = ""
     namespace: str | None = None
-    name: str | None = None
+    uid: str | None = None
 
 
 class _Endpoint(Struct, rename="camel"):
     addresses: list[str] | None = None
     conditions: _Conditions = field(default_factory=_Conditions)
-    target_ref: _Target | None = None
+    target_ref: _Reference | None = None
 
 
 class Slice(Struct, rename="camel"):
     """The fields of an EndpointSlice that an audit reads."""
 
-    metadata: _Meta
+    metadata: PartialMetadata
     address_type: str = ""
     endpoints: list[_Endpoint] | None = None
 
@@ -294,15 +285,13 @@ def ready(namespace: str, read: Slice) -> Ready:
     """Reduce a slice to its ready addresses."""
     # Unknown counts as ready, as the API defines it.
     serving = [each for each in read.endpoints or () if each.conditions.ready is not False]
-    addresses = [
-        (address, _pod(each.target_ref or _Target(), namespace)) for each in serving for address in each.addresses or ()
-    ]
+    addresses = [(address, _pod(each.target_ref, namespace)) for each in serving for address in each.addresses or ()]
     return Ready((read.metadata.labels or {}).get(_OF_SERVICE, ""), read.address_type, addresses)
 
 
-def _pod(target: _Target, namespace: str) -> str:
-    is_pod = target.kind == PODS.kind and target.namespace == namespace
-    return (target.name or "")[:_LONGEST_NAME] if is_pod else ""
+def _pod(target: _Reference | None, namespace: str) -> str:
+    is_pod = target and target.kind == PODS.kind and target.namespace == namespace
+    return target.name[:_LONGEST_NAME] if target and is_pod else ""
 
 
 class _Family(NamedTuple):
@@ -362,12 +351,6 @@ _FIRST_POD = "-0"
 _POD_OF_DAEMON_SET = re.compile(r"(.+)-[a-z0-9]{5}")
 
 
-class _Involved(Struct):
-    kind: str = ""
-    name: str = ""
-    uid: str | None = None
-
-
 class _Series(Struct, rename="camel"):
     last_observed_time: str | None = None
 
@@ -375,8 +358,8 @@ class _Series(Struct, rename="camel"):
 class Event(Struct, rename="camel"):
     """The fields of an Event that an audit reads."""
 
-    involved_object: _Involved
-    metadata: _Meta
+    involved_object: _Reference
+    metadata: PartialMetadata
     reason: str | None = None
     message: str | None = None
     last_timestamp: str | None = None
@@ -431,7 +414,7 @@ class _PodStatus(Struct):
 class Pod(Struct):
     """The fields of a pod that show whether an Event about it is obsolete."""
 
-    metadata: _Meta
+    metadata: PartialMetadata
     status: _PodStatus = field(default_factory=_PodStatus)
 
     def is_explained_by(self, event: Occurrence) -> bool:
@@ -478,7 +461,7 @@ def quoted(event: Event, namespace: str) -> Quoted:
     return Quoted(Quote(about, brief(f"{reason}: {text}", _LONGEST), len(text), BYPASSED in text), last)
 
 
-def _explained(involved: _Involved, namespace: str) -> ObjectKey:
+def _explained(involved: _Reference, namespace: str) -> ObjectKey:
     """Return the involved object, or for a pod its workload, by the pod's name."""
     if involved.kind != PODS.kind:
         return ObjectKey(involved.kind, involved.name, namespace)

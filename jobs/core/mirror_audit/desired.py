@@ -32,15 +32,7 @@ from jobs.core.mirror_node.hosts import CERTS
 from jobs.core.mirror_node.hosts import FOLDER as CONTAINERD
 from jobs.kit.values import stamps
 from jobs.kit.values.model import ObjectKey
-from jobs.kit.values.resources import (
-    CLAIMS,
-    DAEMON_SETS,
-    REGISTRY_MIRRORS,
-    SECRETS,
-    SERVICES,
-    STATEFUL_SETS,
-    Resource,
-)
+from jobs.kit.values.resources import CLAIMS, DAEMON_SETS, REGISTRY_MIRRORS, SECRETS, SERVICES, STATEFUL_SETS, Resource
 
 # names, labels, ports and images
 
@@ -209,15 +201,8 @@ def node_pod(registry_mirror: RegistryMirror, image: str, cluster_ip: str) -> Pa
         {"name": "containerd", "hostPath": {"path": CONTAINERD, "type": "DirectoryOrCreate"}},
         {"name": "state", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
     ]
-    container = _node_container(spec.host, image, _node_args(registry_mirror, cluster_ip))
-    tolerations = _EVERYTHING if spec.tolerations is None else spec.tolerations
-    return _pod(spec, [container], volumes, security, tolerations)
-
-
-def _node_args(registry_mirror: RegistryMirror, cluster_ip: str) -> list[str]:
-    spec = registry_mirror.spec
     address = f"[{cluster_ip}]" if ":" in cluster_ip else cluster_ip
-    return [
+    args = [
         "mirror-node",
         f"--name={registry_mirror.name}",
         f"--host={spec.host}",
@@ -226,6 +211,8 @@ def _node_args(registry_mirror: RegistryMirror, cluster_ip: str) -> list[str]:
         f"--containerd-dir={_NODE_CONTAINERD}",
         f"--state={_PROBLEMS}",
     ]
+    tolerations = _EVERYTHING if spec.tolerations is None else spec.tolerations
+    return _pod(spec, [_node_container(spec.host, image, args)], volumes, security, tolerations)
 
 
 def _node_container(host: str, image: str, args: list[str]) -> Part:
@@ -258,18 +245,8 @@ def _probe(period: int, timeout: int, failures: int) -> Part:
 
 
 def _container(name: str, image: str, resources: Mapping[str, Amounts], mounts: Sequence[Part]) -> Part:
-    security = {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
-    return {
-        "name": name,
-        "image": image,
-        "resources": resources,
-        "securityContext": security,
-        "volumeMounts": mounts,
-    }
+    security = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
+    return {"name": name, "image": image, "resources": resources, "securityContext": security, "volumeMounts": mounts}
 
 
 def _amounts(resources: Resources) -> Mapping[str, Amounts]:
@@ -286,11 +263,7 @@ def _amounts(resources: Resources) -> Mapping[str, Amounts]:
 
 
 def _pod(
-    spec: Spec,
-    containers: Sequence[Part],
-    volumes: Sequence[Part],
-    security: Part,
-    tolerations: Sequence[Toleration],
+    spec: Spec, containers: Sequence[Part], volumes: Sequence[Part], security: Part, tolerations: Sequence[Toleration]
 ) -> Part:
     return {
         "automountServiceAccountToken": False,

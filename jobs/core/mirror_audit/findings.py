@@ -87,8 +87,7 @@ CODES: Mapping[str, Code] = {
     "in-progress": Code("wait: if it does not become ready, the next run reports why", _WARNING),
     "not-rolled-out": Code("wait, or find out why its pods are not ready", _WARNING),
     "drifted": Code(
-        "to keep the value, set it in the RegistryMirror; to revert it, run mirror-audit --repair; see --diff",
-        _WARNING,
+        "to keep the value, set it in the RegistryMirror; to revert it, run mirror-audit --repair; see --diff", _WARNING
     ),
     "cache-corrupt": Code("check the disk of the volume", _WARNING),
     "volume-too-small": Code(

@@ -29,7 +29,7 @@ from jobs.core.mirror_audit.actual import (
 )
 from jobs.core.mirror_audit.desired import HEADLESS, NODE_NAMESPACE
 from jobs.core.mirror_audit.observed import RESOURCE_KINDS, Observed, Settings
-from jobs.core.mirror_audit.registry_mirrors import RegistryMirror, parse_registry_mirror
+from jobs.core.mirror_audit.registry_mirrors import parse_registry_mirror
 from jobs.kit.api.answers import error_of
 from jobs.kit.api.cluster import Cluster, List, retry_if_expired
 from jobs.kit.api.custom_resources import from_cluster
@@ -82,7 +82,9 @@ def observe(cluster: Cluster, settings: Settings) -> Observed:
                 lists.errors[EVENTS.kind] = error
         quotes = without_obsolete(quotes, lists.pods(pods(quotes)))
     endpoints = by_service(found[ENDPOINT_SLICES.kind], partial(is_own, resources, here))
-    mirrors, invalid_mirrors = _mirrors(cluster, settings)
+    invalid_mirrors: tuple[Invalid, ...] = ()
+    if (mirrors := settings.mirrors) is None:
+        mirrors, invalid_mirrors, *_ = from_cluster(cluster, REGISTRY_MIRRORS, parse_registry_mirror)
     return Observed(
         mirrors,
         invalid_mirrors,
@@ -129,12 +131,6 @@ class _Lists:
 
 def _resources(resource: Resource, namespace: str) -> List:
     return List(resource, Raw, partial(decode_resource, resource, namespace), namespace, large=True)
-
-
-def _mirrors(cluster: Cluster, settings: Settings) -> tuple[tuple[RegistryMirror, ...], tuple[Invalid, ...]]:
-    if settings.mirrors is not None:
-        return settings.mirrors, ()
-    return from_cluster(cluster, REGISTRY_MIRRORS, parse_registry_mirror)[:2]
 
 
 def _events(cluster: Cluster, namespace: str, resources: Mapping[ObjectKey, Object], quotes: Quotes) -> None:

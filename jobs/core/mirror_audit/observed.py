@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from jobs.core.mirror_audit.actual import Endpoints, Object, Quote, is_managed
+from jobs.core.mirror_audit.actual import Endpoints, Object, PartialMetadata, PodSpec, Quote, is_managed
 from jobs.core.mirror_audit.registry_mirrors import IMAGES, PASSWORD, UPSTREAM, USERNAME, RegistryMirror
 from jobs.kit.values.decoding import decode
 from jobs.kit.values.errors import ApiError
@@ -89,35 +89,16 @@ class CacheState(Struct, frozen=True, rename="camel"):
     refusal: Literal["", "login", "unauthorized", "rate"] = ""
 
 
-class _Container(Struct):
-    name: str
-    image: str = ""
-
-
-class _PodSpec(Struct):
-    containers: list[_Container]
+# A str is the image of the container `chores` in the pod of the run, empty if it has no such container.
+Document = CacheState | Credentials | str | StorageClass | ApiError | None
 
 
 class _Pod(Struct):
-    spec: _PodSpec
-
-
-class OwnPod(Struct, frozen=True):
-    """The pod of the run: the image of its container `chores`, empty if it has no such container."""
-
-    image: str
-
-
-class _Metadata(Struct, rename="camel"):
-    resource_version: str = ""
-    annotations: dict[str, str] | None = None
-
-
-Document = CacheState | Credentials | OwnPod | StorageClass | ApiError | None
+    spec: PodSpec
 
 
 class _Secret(Struct):
-    metadata: _Metadata
+    metadata: PartialMetadata
     data: dict[str, str | None] | None = None
 
     def __repr__(self) -> str:
@@ -158,7 +139,7 @@ class Observed:
     def node_image(self, settings: Settings) -> str:
         """Return the image of kube-chores for the pods of all mirrors; empty if each mirror keeps its image."""
         pod = self.documents.get(settings.pod) if settings.pod else None
-        return settings.node_image or (pod.image if isinstance(pod, OwnPod) else "")
+        return settings.node_image or (pod if isinstance(pod, str) else "")
 
     def with_documents(self, documents: Mapping[Need, ReadResult], pages: Mapping[str, Page]) -> Observed:
         """Return a copy with these documents and pages added."""
@@ -166,7 +147,7 @@ class Observed:
         return replace(self, documents={**self.documents, **reduced}, pages={**self.pages, **pages})
 
 
-def _reduced(key: ObjectKey, body: bytes) -> CacheState | Credentials | OwnPod | StorageClass | None:
+def _reduced(key: ObjectKey, body: bytes) -> Document:
     """Return the part of a response that the run keeps: nothing of a registry's, only that it came."""
     if key.kind == SERVICE_PROXY.kind and not key.name.endswith("/v2/"):
         return decode(body, CacheState)
@@ -174,7 +155,7 @@ def _reduced(key: ObjectKey, body: bytes) -> CacheState | Credentials | OwnPod |
         return decode(body, StorageClass)
     if key.kind == PODS.kind:
         containers = decode(body, _Pod).spec.containers
-        return OwnPod(next((each.image for each in containers if each.name == "chores"), ""))
+        return next((each.image for each in containers if each.name == "chores"), "")
     if key.kind != SECRETS.kind:
         return None
     secret = decode(body, _Secret)

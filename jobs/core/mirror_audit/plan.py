@@ -33,18 +33,20 @@ def plan(observed: Observed, settings: Settings, now: datetime) -> Plan:
     found = together(found, mirrors, observed)
     repaired = repairs(found, mirrors, observed, settings) if settings.repair else Plan(found)
     repaired = with_progress(repaired, observed, (), now)
-    findings = [*repaired.findings, *map(invalid, observed.invalid_mirrors), *_skipped(observed)]
+    findings = [*repaired.findings, *map(invalid, observed.invalid_mirrors)]
+    findings += [terminating(each.head.key, each.name) for each in observed.mirrors if each.head.terminating]
     if not settings.repair:
         findings = list(map(_with_remedy, findings))
     if settings.run.verbose:
         findings += healthy
+    is_empty = not (observed.mirrors or observed.invalid_mirrors or observed.list_errors)
     return Plan(
         findings,
         len(healthy),
         [*repaired.needs, *(each for each in evaluated if isinstance(each, Need))],
         Summary(
             {"mirrors": len(observed.mirrors)},
-            _note(observed),
+            f"no {REGISTRY_MIRRORS.kind} in the cluster" if is_empty else "",
             by_subject=True,
             # A repair reports each resource, because it creates them one by one.
             absent={} if settings.repair else _absent(mirrors, observed),
@@ -85,15 +87,6 @@ def _absent(mirrors: Sequence[Mirror], observed: Observed) -> dict[str, Finding]
             why = f"does not exist yet: {len(keys)} resources are missing; mirror-repair creates them"
             absent[its.name] = _with_remedy(finding("missing", why, its.head.key, its))
     return absent
-
-
-def _skipped(observed: Observed) -> list[Finding]:
-    return [terminating(each.head.key, each.name) for each in observed.mirrors if each.head.terminating]
-
-
-def _note(observed: Observed) -> str:
-    is_empty = not (observed.mirrors or observed.invalid_mirrors or observed.list_errors)
-    return f"no {REGISTRY_MIRRORS.kind} in the cluster" if is_empty else ""
 
 
 def _in_order(fetches: Sequence[Fetch], observed: Observed) -> list[Fetch]:

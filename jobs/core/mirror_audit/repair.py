@@ -21,7 +21,7 @@ from jobs.core.mirror_audit.findings import CODES, finding
 from jobs.core.mirror_audit.observed import Observed, Settings, StorageClass
 from jobs.core.mirror_audit.probes import is_upstream_unknown
 from jobs.core.mirror_audit.registry_mirrors import quantity
-from jobs.core.mirror_audit.resources import named, resource_drift, storage
+from jobs.core.mirror_audit.resources import drift, named, storage
 from jobs.core.mirror_node.hosts import CERTS
 from jobs.kit.run.brakes import allowed
 from jobs.kit.values import stamps
@@ -108,7 +108,7 @@ class Context(NamedTuple):
     def is_current_and_ready(self) -> bool:
         """Return whether the registry serves nodes, with its desired configuration."""
         registry = self.registry
-        return bool(registry) and not resource_drift(self.mirror.stateful_set, registry or {}) and self.is_ready()
+        return bool(registry) and not drift(self.mirror.stateful_set.body, registry or {}) and self.is_ready()
 
     def credentials_blocker(self) -> str:
         """Return why no registry may start with the credentials, or an empty string."""
@@ -188,7 +188,7 @@ def delete(actual: Object) -> Fix:
 
 def drifted_fields(desired: Manifest, actual: Object) -> list[str]:
     """Return the fields of a resource that drifted."""
-    return [each.change.field for each in resource_drift(desired, actual)]
+    return [each.change.field for each in drift(desired.body, actual)]
 
 
 def immutable_fields(desired: Manifest, actual: Object) -> list[str]:
@@ -198,7 +198,7 @@ def immutable_fields(desired: Manifest, actual: Object) -> list[str]:
 
 def correction(desired: Manifest, actual: Object) -> str:
     """Return the result of an apply: the fields that it corrects, and who changed them."""
-    found = resource_drift(desired, actual)
+    found = drift(desired.body, actual)
     by = ", ".join(sorted({each.by for each in found if each.by}))
     fields = named([each.change.field for each in found])
     return f"{fields} corrected" + (f"; was changed by {by}" if by else "")

@@ -12,14 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from jobs.core.mirror_audit.actual import (
-    Object,
-    is_managed,
-    is_terminating,
-    ordinals,
-    rollout_problem,
-    status_of,
-)
+from jobs.core.mirror_audit.actual import Object, is_managed, is_terminating, ordinals, rollout_problem, status_of
 from jobs.core.mirror_audit.desired import Manifest, Mirror
 from jobs.core.mirror_audit.findings import Problem, finding
 from jobs.core.mirror_audit.observed import Observed, Settings
@@ -47,10 +40,7 @@ _WHOLE: frozenset[Path] = frozenset({("f:spec", "f:selector")})
 _OMITTED_IF_FALSE = "f:publishNotReadyAddresses"  # by the server
 # Not drift of a resource: the fingerprint only explains other drift, and separate findings report a claim's size.
 _NOT_DRIFT: frozenset[Path] = frozenset(
-    {
-        ("f:metadata", "f:annotations", f"f:{stamps.FINGERPRINT}"),
-        ("f:spec", "f:resources", "f:requests", "f:storage"),
-    }
+    {("f:metadata", "f:annotations", f"f:{stamps.FINGERPRINT}"), ("f:spec", "f:resources", "f:requests", "f:storage")}
 )
 _USER_IN_URL = re.compile(r"(?<=://)[^/@\s]*@")
 
@@ -62,20 +52,15 @@ class Drift(NamedTuple):
     by: str = ""
 
 
-def resource_drift(desired: Manifest, actual: Object) -> list[Drift]:
-    """Return the drift of a resource, sorted."""
-    return drift(desired.body, actual, _NOT_DRIFT)
-
-
-def drift(desired: Object, actual: Object, ignored: frozenset[Path] = frozenset()) -> list[Drift]:
-    """Return the drift of `actual` from `desired`, sorted, without the fields at or below `ignored`."""
+def drift(desired: Object, actual: Object) -> list[Drift]:
+    """Return the drift of a resource from the body of its manifest, sorted."""
     entries = [entry for entry in actual["metadata"].get("managedFields") or [] if not entry.get("subresource")]
     others = [entry for entry in entries if entry.get("manager") != stamps.MANAGER]
     own = [entry for entry in entries if entry.get("manager") == stamps.MANAGER and entry.get("operation") == "Apply"]
     found = [
         Drift(change, _owner(path, others))
         for path, change in _differences((), desired, actual)
-        if not any(path[: len(each)] == each for each in ignored)
+        if path not in _NOT_DRIFT
     ]
     no_longer_set = (
         change for entry in own for change in _no_longer_set((), entry.get("fieldsV1") or {}, desired, actual)
@@ -235,7 +220,7 @@ def _existence_problem(actual: Object | None) -> Problem | None:
 def _drifted(mirror: Mirror, desired: Manifest, actual: Object, settings: Settings) -> Iterator[Finding]:
     if desired.resource is DAEMON_SETS and not mirror.cluster_ip:
         return  # its arguments depend on the address of the Service, which has a separate finding
-    if found := resource_drift(desired, actual):
+    if found := drift(desired.body, actual):
         changes = tuple(each.change for each in found) if settings.run.diff else ()
         code = "scaled-to-zero" if actual["spec"].get("replicas") == 0 else "drifted"
         problem = Problem(code, _drift_reason(desired, actual, found))
