@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from jobs.kit.api import answers
 from jobs.kit.api import cluster as kit
 from jobs.kit.api.cluster import Cluster, List
 from jobs.kit.api.curl import Transfers
@@ -253,7 +254,7 @@ def test_of_a_thousand_lists_only_a_few_are_in_flight(sandbox: Sandbox) -> None:
 def test_no_page_is_in_memory_after_the_next_one_was_reduced(
     teams: Sandbox, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    decode = kit.answers.decode_answer
+    decode = answers.decode_answer
     pages: list[weakref.ref[Any]] = []
     alive: list[int] = []
 
@@ -268,7 +269,7 @@ def test_no_page_is_in_memory_after_the_next_one_was_reduced(
         pages.append(weakref.ref(found := Page()))
         return found
 
-    monkeypatch.setattr(kit.answers, "decode_answer", noted)
+    monkeypatch.setattr(answers, "decode_answer", noted)
 
     assert lists(cluster, *CREATED) == CREATED
     assert (len(alive), max(alive)) == (13, 0)

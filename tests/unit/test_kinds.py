@@ -10,7 +10,7 @@ import yaml
 
 from jobs.core.sync_copies.kinds import BY_NAME, KINDS, REQUIRED_KEYS, KeySelection, Kind, select
 from jobs.core.sync_copies.rules import RULE_TYPES
-from jobs.kit.data.contents import Content
+from jobs.kit.data.contents import Content, field_content
 from jobs.kit.values import resources
 from tests.canary import canary
 from tests.manifests import ROOT, load
@@ -123,3 +123,16 @@ def test_keys_that_a_source_cannot_be_copied_with_have_the_reason(keys: KeySelec
 
     with pytest.raises(ValueError, match=f"^{re.escape(why)}$"):
         select(keys, content)
+
+
+@pytest.mark.parametrize("subjects", [["admin"], [None], "admin", 7, {"kind": "ServiceAccount"}])
+@pytest.mark.parametrize("role", ["admin", ["ClusterRole"], 7])
+def test_a_binding_whose_fields_have_another_shape_stays_as_it_is(subjects: object, role: object) -> None:
+    """A proxy may serve it: the API server refuses to write it, and no run ends because of it."""
+    kind = KINDS["rolebinding"]
+    content = field_content(kind.layout, {"roleRef": role, "subjects": subjects})
+
+    assert kind.in_target
+    assert kind.in_target(content, "team") == content
+    assert kind.why_no_content(content, {}) == "it refers to a Role, and Roles are not copied; refer to a ClusterRole"
+    assert kind.shown_fixed(content.fixed) == "None None"

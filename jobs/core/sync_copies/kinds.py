@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec import structs
 
@@ -57,24 +57,34 @@ def _why_no_role(content: AnyContent, labels: Mapping[str, str]) -> str:
     return "" if cluster_role(content) else "it refers to a Role, and Roles are not copied; refer to a ClusterRole"
 
 
-def _role(fixed: str) -> str:
+def _role_ref(fixed: str) -> Mapping[str, Any]:
+    """Return the roleRef; empty if it is not an object, as a proxy may serve it."""
     role = json.loads(fixed or "{}")
+    return role if isinstance(role, dict) else {}
+
+
+def _role(fixed: str) -> str:
+    role = _role_ref(fixed)
     return f"{role.get('kind')} {role.get('name')}"
 
 
 def cluster_role(content: AnyContent) -> str:
     """Return the name of the ClusterRole that a RoleBinding refers to; empty if it refers to another kind."""
-    role = json.loads(content.fixed or "{}")
+    role = _role_ref(content.fixed)
     return str(role.get("name", "")) if role.get("kind") == resources.CLUSTER_ROLES.kind else ""
 
 
 def _with_subjects_in(content: WholeContent, namespace: str) -> WholeContent:
-    """Return the content with the ServiceAccounts among its subjects in this namespace."""
+    """Return the content with the ServiceAccounts among its subjects in this namespace.
+
+    What is not a list of objects stays: a proxy may serve it, and the API server refuses to write it.
+    """
     assert isinstance(content, FieldContent)
     fields = content.document()
+    found = fields.get("subjects")
     subjects = [
-        {**each, "namespace": namespace} if each.get("kind") == "ServiceAccount" else each
-        for each in fields.get("subjects") or []
+        {**each, "namespace": namespace} if isinstance(each, dict) and each.get("kind") == "ServiceAccount" else each
+        for each in (found if isinstance(found, list) else ())
     ]
     return field_content(content.layout, {**fields, "subjects": subjects} if subjects else fields)
 
