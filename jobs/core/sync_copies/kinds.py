@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from msgspec import structs
@@ -43,7 +42,7 @@ REQUIRED_KEYS: Mapping[str, tuple[tuple[str, ...], ...]] = {
 }
 WHY_NO_COPY = "is managed by kube-chores: a copy is never a source"
 # Also a ConfigMap: https://helm.sh/docs/topics/advanced/#configmap-storage-backend
-_RELEASES = {"sh.helm.release.*": _NEVER_COPIED["helm.sh/"]}
+_HELM_RELEASE = "sh.helm.release."
 BOOTSTRAPPING = "kubernetes.io/bootstrapping"  # a label of the bindings that kube-apiserver restores when it starts
 
 
@@ -93,7 +92,7 @@ class Kind(NamedTuple):
     """A kind of object that rules copy.
 
     - `layout`: which of its fields are copied.
-    - `never_named`: by glob of their name, why objects are neither sources nor copies.
+    - `never_named`: by name, why an object is neither a source nor a copy.
     - `why_no_content`: why a source with this content and these labels is never copied; empty if it is copied.
     - `readers`: by name, what reads an object of that name: rules of tenants must not create it.
     - `in_target`: the content of a copy in a namespace, if rules can set `subjectNamespace: target`.
@@ -142,7 +141,9 @@ class Kind(NamedTuple):
 
     def why_no_name(self, name: str) -> str:
         """Return why objects of this name are neither sources nor copies; empty if they may be."""
-        return next((why for glob, why in self.never_named.items() if fnmatchcase(name, glob)), "")
+        if self.layout.has_data and name.startswith(_HELM_RELEASE):
+            return _NEVER_COPIED["helm.sh/"]
+        return self.never_named.get(name, "")
 
     def why_never_copied(self, read: ReducedObject) -> str:
         """Return why an object with this name and content is never copied; empty if it is copied."""
@@ -154,10 +155,10 @@ class Kind(NamedTuple):
 KINDS: Mapping[str, Kind] = {
     "configmap": Kind(
         CONFIGMAP,
-        {"kube-root-ca.crt": "every namespace has its own kube-root-ca.crt", **_RELEASES},
+        {"kube-root-ca.crt": "every namespace has its own kube-root-ca.crt"},
         readers=dict.fromkeys(SETTINGS, "jobs read their settings from a ConfigMap"),
     ),
-    "secret": Kind(SECRET, _RELEASES, _why_no_type, {KEY_NAME: "roll-workloads reads its key from a Secret"}),
+    "secret": Kind(SECRET, {}, _why_no_type, {KEY_NAME: "roll-workloads reads its key from a Secret"}),
     "networkpolicy": Kind(Layout(resources.NETWORK_POLICIES, ("spec",), maps=("spec",)), component="network-policies"),
     "limitrange": Kind(Layout(resources.LIMIT_RANGES, ("spec",), maps=("spec",)), component="limit-ranges"),
     "resourcequota": Kind(

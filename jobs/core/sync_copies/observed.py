@@ -32,7 +32,7 @@ class Settings:
 
     def applies(self, *rules: str) -> bool:
         """Whether the run applies one of these rules, or all rules."""
-        return self.rule_name in (None, *rules)
+        return self.rule_name is None or self.rule_name in rules
 
 
 class Namespace(Struct, frozen=True):

@@ -41,9 +41,10 @@ def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
     shadowed = known.found.shadowed if settings.max_deletes is None else {}
     for place in places(observed, known.found.selected, known.targets, shadowed):
         desired_by_kind[place.key.kind] += bool(place.desired)
-        if not (settings.applies(*place.rules) if place.desired else has_orphans):
+        rules = place.rules
+        if not (settings.applies(*rules) if rules else has_orphans):
             continue
-        for rule in place.rules:
+        for rule in rules:
             desired_by_subject[rule] += 1  # faster than a Counter, for 100,000 places
         if place.others:
             findings.append(contested(place))
