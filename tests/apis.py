@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 Answer = tuple[int, Mapping[str, str], bytes]
 OURS = "app.kubernetes.io/managed-by=kube-chores"
-GIVE_UP_SECONDS = 20.0
+GIVE_UP_SECONDS = 60.0
 MANY = 20  # objects, which are deleted with one request
 _IN_NAMESPACE = re.compile(r"(/api/v1|/apis/[^/]+/[^/]+)/namespaces/([^/]+)/([^/]+)")
 # What controllers create in each namespace, and what no controller reacts to.

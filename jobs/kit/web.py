@@ -271,9 +271,10 @@ def _read_content(answer: requests.Response) -> bytes:
     # One member of gzip. Several are refused: servers do not send them, and they may take long.
     member = zlib.decompressobj(_GZIP)
     try:
-        content = _limited(member.decompress(body, MAX_BODY_BYTES + 1))
+        content = member.decompress(body, MAX_BODY_BYTES + 1)
     except zlib.error as error:
         raise _FetchError(_NOT_GZIP, retry_after=0) from error
+    _check_size(content)
     if not member.eof or member.unused_data:
         raise _FetchError(_NOT_GZIP, retry_after=0)
     return content
@@ -282,16 +283,16 @@ def _read_content(answer: requests.Response) -> bytes:
 def _read_limited(answer: requests.Response) -> bytes:
     # Without the header, urllib3 does not decompress: it accepts an incomplete gzip body, and has no limit.
     answer.raw.headers.pop("Content-Encoding", "")
-    body = b""
+    body = bytearray()  # a sum of bytes would copy the whole body for each part
     for part in answer.iter_content(1 << 14):
-        body = _limited(body + part)
-    return body
+        body += part
+        _check_size(body)
+    return bytes(body)
 
 
-def _limited(body: bytes) -> bytes:
+def _check_size(body: bytes | bytearray) -> None:
     if len(body) > MAX_BODY_BYTES:
         raise _FetchError(f"the answer has more than {MAX_BODY_BYTES >> 10} KiB")
-    return body
 
 
 def _status_text(status: int) -> str:

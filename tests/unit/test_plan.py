@@ -232,6 +232,18 @@ def test_a_source_of_a_later_namespace_is_copied_only_if_earlier_ones_have_none(
     assert sorted(each.code for each in planned(world).findings) == codes
 
 
+def test_a_named_source_is_copied_although_another_one_of_its_namespace_cannot_be_read() -> None:
+    one = rule(targets=Targets(include=("team",)))
+    named = structs.replace(one, spec=structs.replace(one.spec, selector=LabelSelector(), names=("settings", "other")))
+    world = observed([named], [source()], [], "team")
+    failed = Finding("unreadable", Severity.CRITICAL, ObjectKey("ConfigMap", "other", "home"), "", subjects=("rule",))
+    read = {query: found for query, found in world.sources.items() if query.name == "settings"}
+
+    found = planned(replace(world, sources=read, failures=(failed,)))
+
+    assert sorted(each.code for each in found.findings) == ["missing", "unreadable"]
+
+
 @pytest.mark.parametrize(("content", "codes"), [("x" * 35, ["large-writes"]), ("x" * 33, [])])
 @pytest.mark.parametrize("keeps", [True, False])
 def test_a_rule_that_writes_much_at_once_is_reported(

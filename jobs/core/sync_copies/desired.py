@@ -71,18 +71,19 @@ def candidates(observed: Observed) -> Candidates:
         queried = (each for query in rule.queries() for each in observed.sources.get(query, ()))
         sources = [each for each in queried if not only or name_of(each) in only]
         names[rule.name] = {name_of(each) for each in sources if not _is_copy(each)}
-        first = _first_namespaces(rule, sources, observed)
+        # Of one source namespace, sources are copied although others there could not be read.
+        first = _first_namespaces(rule, sources, observed) if len(rule.source_namespaces) > 1 else None
         for source in sources:
             name = rule.spec.target_name or name_of(source)
             if not isinstance(source, Finding):
+                candidate = Candidate(rule, source)
+                if first is None or source.namespace == first.get(name):
+                    selected.setdefault((rule.spec.rule_type, name), []).append(candidate)
+                    continue
                 if name not in first:
                     continue
-                is_first = source.namespace == first[name]
-                group = (selected if is_first else shadowed).setdefault((rule.spec.rule_type, name), [])
-                group.append(Candidate(rule, source))
-                if is_first:
-                    continue
-                source = _shadowed(group[-1], first[name])
+                shadowed.setdefault((rule.spec.rule_type, name), []).append(candidate)
+                source = _shadowed(candidate, first[name])
             at = source.object, source.reason
             others = left.get(at, source).subjects
             left[at] = structs.replace(source, subjects=tuple(sorted({*others, rule.name})))

@@ -89,7 +89,7 @@ class _PageMetadata(
 ):
     version: Annotated[str, Meta(min_length=1)]  # set in every list of the API server
     token: str = ""
-    remaining: Any = None
+    remaining: Raw = Raw()  # not decoded: a proxy may send a list of any length
 
 
 class _Page(answers.TypeMeta):
@@ -219,8 +219,14 @@ class Cluster:
         """
         answer = self.transport.send(Request("GET", f"{resource.path()}?limit=1", accept=_METADATA_LIST))
         page = answers.decode_answer(answer, _Page, _METADATA_LIST_KIND)
-        remaining = page.metadata.remaining if page.metadata.token else 0
-        return len(page.items or []) + remaining if type(remaining) is int and remaining >= 0 else None
+        listed = len(page.items or [])
+        if not page.metadata.token:
+            return listed
+        try:
+            remaining = decode(page.metadata.remaining, int)
+        except InvalidObjectError:
+            return None
+        return listed + remaining if remaining >= 0 else None
 
     def read(self, requested: Iterable[tuple[Resource, str, str, bool]]) -> Iterator[Answer]:
         """GET many objects, given as (resource, namespace, name, in full); yield raw answers, tagged with that tuple.
