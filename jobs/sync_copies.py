@@ -57,10 +57,18 @@ def settings(connection: Connection, options: Options) -> Settings:
 
 def job(options: Options) -> Job[Options, Settings, Observed]:
     """Return the job as these options have it run."""
-    made = Job(NAME, by_kind(*RESOURCES, RULES), settings, observe, plan, status_updates, Limits(options.max_deletes))
-    if options.verify == "content":  # no metrics of rules: these would be as of last night for a day
-        return replace(made, own_cronjob=VERIFY)
-    return replace(made, metrics=gauges)
+    in_full = options.verify == "content"
+    return Job(
+        NAME,
+        by_kind(*RESOURCES, RULES),
+        settings,
+        observe,
+        plan,
+        status_updates,
+        Limits(options.max_deletes),
+        metrics=None if in_full else gauges,  # metrics of rules would be as of last night for a day
+        own_cronjob=VERIFY if in_full else "",
+    )
 
 
 @click.command(NAME)

@@ -437,14 +437,15 @@ def _write_request(write: Write, query: str) -> Request:
     )
 
 
-def retry_if_expired(read: Callable[[], Reduced], attempts: int = _LIST_ATTEMPTS) -> Reduced:
+def retry_if_expired(read: Callable[[], Reduced]) -> Reduced:
     """Return the result of `read`, a function that lists; call it again if the list expires before its end (410)."""
-    try:
-        return read()
-    except ApiError as error:
-        if error.status != 410 or attempts == 1:
-            raise
-    return retry_if_expired(read, attempts - 1)
+    for _ in range(_LIST_ATTEMPTS - 1):
+        try:
+            return read()
+        except ApiError as error:
+            if error.status != 410:
+                raise
+    return read()
 
 
 def complete(

@@ -45,7 +45,7 @@ except ImportError as error:
         " it; in a pod, use its ServiceAccount; elsewhere, install kube-chores with pip"
     ) from None
 
-_PARTS = ("cluster", "user", "context")  # in this order, problems are found
+_PARTS = ("cluster", "user", "context")  # a kubeconfig has a list of each
 _PROXIES = ("http", "https", "socks5")
 _AUTHORITY = "idp-certificate-authority"
 _OIDC_SECONDS = 30.0
