@@ -272,6 +272,7 @@ def _controller_manager_flags(folder: Path) -> list[str]:
         f"--service-account-private-key-file={folder / 'accounts.key'}",
         "--leader-elect=false",
         "--secure-port=0",
+        "--node-monitor-grace-period=1h",  # else it evicts from the nodes of tests, which have no kubelet
         "--kube-api-qps=1000",
         "--kube-api-burst=1000",
         "--concurrent-namespace-syncs=50",
