@@ -19,7 +19,7 @@ from jobs.core.mirror_audit.desired import Mirror
 from jobs.kit import web
 from jobs.kit.run import runner
 from tests.api.conftest import Ran, Run
-from tests.apis import Api, Object, wait_for
+from tests.apis import GIVE_UP_SECONDS, Api, Object, wait_for
 from tests.manifests import ROOT
 from tests.mirrors import NAMESPACE, Mirrors
 from tests.rates import status
@@ -234,11 +234,12 @@ def test_a_registry_is_not_rolled_while_its_upstream_was_not_probed(
 
 
 @contextlib.contextmanager
-def waiting(api: Api, registries: Registries) -> Iterator[subprocess.Popen[str]]:
-    """Start a repair that waits for the conditions of its next steps, with a second for a server that is silent."""
+def waiting(api: Api, registries: Registries, probe_seconds: float = 1.0) -> Iterator[subprocess.Popen[str]]:
+    """Start a repair that waits for the conditions of its next steps, and for `probe_seconds` for a silent server."""
     kubeconfig = api.service_account_kubeconfig("kube-chores", "mirror-repair")
     env = {**os.environ, **registries.env, "KUBECONFIG": str(kubeconfig), "CHORES_REPAIR": "1", "CHORES_WAIT": "60"}
-    code = "from jobs.__main__ import main; from jobs.kit import web; web.PROBE_SECONDS = 1.0; main(['mirror-audit'])"
+    limit = f"from jobs.kit import web; web.PROBE_SECONDS = {probe_seconds}"
+    code = f"{limit}; from jobs.__main__ import main; main(['mirror-audit'])"
     pipe = subprocess.PIPE
     process = subprocess.Popen([sys.executable, "-c", code], env=env, cwd=ROOT, stdout=pipe, stderr=pipe, text=True)
     try:
@@ -269,7 +270,7 @@ def test_statuses_are_written_before_a_repair_waits_and_when_a_mirror_is_ready(
         wait_for(lambda: "Healthy" in event_reasons(api, good), "its Event, which the run writes after the status")
         assert process.poll() is None, "the run still waits for the others"
         process.send_signal(signal.SIGTERM)
-        stdout, log = process.communicate(timeout=10)
+        stdout, log = process.communicate(timeout=GIVE_UP_SECONDS)
 
     assert process.returncode == 143
     assert f"mirror-audit: registrymirror/{good}: Healthy: " in log
@@ -288,12 +289,13 @@ def test_a_stopped_run_does_not_wait_for_probes(
     hanging = silent()
     name = mirrors.create("bad", hanging.host)["metadata"]["name"]
 
-    with waiting(api, registries) as process:
+    with waiting(api, registries, probe_seconds=100.0) as process:
         wait_for(lambda: hanging.connections, "the probe")
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=5)
+        _, log = process.communicate(timeout=GIVE_UP_SECONDS)
 
     assert process.returncode == 143
+    assert f"https://{hanging.host}/v2/: not fetched: the run was stopped\n" in log, "not the limit of the probe"
     assert ready_condition(api, name) == {}
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests import canary as canaries
 from tests.api.conftest import Run, copied, with_rule
-from tests.apis import Api, wait_for
+from tests.apis import GIVE_UP_SECONDS, Api, wait_for
 from tests.canary import canary
 from tests.conftest import WITHOUT_POLICIES_TOO, Chores, served
 from tests.rights import bind_adopt
@@ -573,7 +573,7 @@ def test_two_runs_at_once_have_the_same_result_as_one(api: Api, sync: Run, insta
     command = [sys.executable, "-m", "jobs", "sync-copies", "-o", "json", "--kubeconfig", str(installed)]
 
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
-    outputs = [run.communicate(timeout=60) for run in both]
+    outputs = [run.communicate(timeout=GIVE_UP_SECONDS) for run in both]
 
     for run, (stdout, stderr) in zip(both, outputs, strict=True):
         canaries.observed("stdout", stdout + stderr)

@@ -19,7 +19,7 @@ from jobs.kit.api.connect import connect
 from jobs.kit.api.messages import Request
 from jobs.kit.api.transport import Transport
 from tests.api.conftest import Run, runs
-from tests.apis import Api, Object, wait_for
+from tests.apis import GIVE_UP_SECONDS, Api, Object, wait_for
 from tests.cluster.test_install import kubectl
 from tests.control_plane import ControlPlane, audit_events
 from tests.farm import farmed, listed, llama, pod
@@ -133,7 +133,7 @@ def cut(api: Api, namespace: str) -> tuple[int, Object]:
     )
     wait_for(lambda: len(listed(api, namespace)) > 50, "the first FarmPods")
     process.send_signal(signal.SIGTERM)
-    stdout, _ = process.communicate(timeout=30)
+    stdout, _ = process.communicate(timeout=GIVE_UP_SECONDS)
     return process.returncode, json.loads(stdout)["summary"]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests import one_node
-from tests.apis import wait_for
+from tests.apis import GIVE_UP_SECONDS, wait_for
 from tests.cluster_process import PLAYGROUND, PREFIX, cluster, down
 from tests.manifests import ROOT
 from tests.node.kubectl import Kubectl
@@ -54,7 +54,7 @@ def test_an_interrupted_start_leaves_nothing(folder: Path, only_pause: str) -> N
     with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.PIPE) as process:
         wait_for(lambda: list(folder.glob(f"{PREFIX}*/kubelet.log")), "the kubelet", START_SECONDS)
         process.send_signal(signal.SIGINT)
-        assert b"KeyboardInterrupt" in process.communicate(timeout=30)[1]
+        assert b"KeyboardInterrupt" in process.communicate(timeout=GIVE_UP_SECONDS)[1]
     assert not list(folder.glob(f"{PREFIX}*"))
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from jobs.core.mirror_audit.desired import Mirror
 from kubesandbox import Fault, Sandbox
-from tests.apis import Api, sandbox_api, wait_for
+from tests.apis import GIVE_UP_SECONDS, Api, sandbox_api, wait_for
 from tests.fault_world import World
 from tests.manifests import ROOT
 from tests.mirrors import NAMESPACE, Mirrors, credentials, registry_mirror
@@ -50,7 +50,7 @@ def test_a_run_that_waits_creates_all_resources_of_a_mirror(api: Api) -> None:
     wait_for(lambda: api.get(mirror.daemon_set.document()), "the DaemonSet")
     mirrors.settle(mirror)
 
-    stdout, _ = process.communicate(timeout=60)
+    stdout, _ = process.communicate(timeout=GIVE_UP_SECONDS)
 
     assert process.returncode == 0
     assert json.loads(stdout)["summary"] == {"created": 5, "unchanged": 5}

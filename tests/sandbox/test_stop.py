@@ -68,7 +68,7 @@ def test_a_stopped_run_finishes_requests_in_flight_and_reports(
 
     sandbox.clear_faults()
     done = started(api)
-    stdout, _ = done.communicate(timeout=60)
+    stdout, _ = done.communicate(timeout=GIVE_UP_SECONDS)
     assert json.loads(stdout)["summary"] == {"created": summary["stopped"], "unchanged": summary["created"]}
 
 
@@ -172,7 +172,7 @@ def test_a_namespace_that_is_deleted_during_a_run_is_skipped(sandbox: Sandbox, a
 
     sandbox.inject(Fault("POST", f"/api/v1/namespaces/{team}/configmaps", kind="call-before", call=delete))
     run = started(api)
-    stdout, _ = run.communicate(timeout=60)
+    stdout, _ = run.communicate(timeout=GIVE_UP_SECONDS)
 
     report = json.loads(stdout)
     assert (run.returncode, report["summary"]) == (0, {"created": 39, "skipped": 1})
