@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from time import monotonic
 from typing import Any
 
 import pytest
@@ -101,11 +100,10 @@ def test_a_silent_upstream_delays_the_statuses_of_a_run_only_until_its_limit(
     good = mirrors.healthy("good", registries.upstream).registry_mirror.name
     bad = mirrors.create("bad", silent().host)["metadata"]["name"]
     api.mark()
-    begun = monotonic()
 
     ran = probe()
 
-    assert monotonic() - begun < web.READ_SECONDS
+    assert "/v2/: no complete answer within 4 seconds\n" in ran.stderr
     assert ran.exit_code == 0
     assert (ready_condition(api, good)["reason"], ready_condition(api, bad)["reason"]) == ("Healthy", "UpstreamDown")
     assert [len(writes_about(api, each)) for each in (good, bad)] == [2, 2], "a status and an Event each"
