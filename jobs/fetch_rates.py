@@ -6,8 +6,10 @@ jobs/core/fetch_rates.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 
 import click
 
@@ -15,27 +17,54 @@ from jobs.core.fetch_rates.exchange_rates import (
     PIVOT,
     ExchangeRate,
     ProviderName,
+    Quote,
     Spec,
     parse_exchange_rate,
     spec_problems,
 )
-from jobs.core.fetch_rates.metrics import gauges
 from jobs.core.fetch_rates.observe import observe
 from jobs.core.fetch_rates.observed import MAX_CHANGE_PERCENT, NAME, Observed, Settings
-from jobs.core.fetch_rates.plan import plan, status_updates
-from jobs.core.fetch_rates.print_rate import print_rate
-from jobs.core.fetch_rates.providers import PROVIDERS
+from jobs.core.fetch_rates.plan import gauges, plan, status_updates
+from jobs.core.fetch_rates.providers import PROVIDERS, Choice, Jump, ProviderNeed, choose
 from jobs.kit.api.connect import Connection
 from jobs.kit.api.custom_resources import from_files
-from jobs.kit.run import flags
+from jobs.kit.run import flags, log
 from jobs.kit.run.job import Job, Limits
 from jobs.kit.run.runner import run
-from jobs.kit.values.model import ObjectKey, RunOptions
-from jobs.kit.values.names import is_name
+from jobs.kit.run.session import user_agent
+from jobs.kit.values.model import ExitCode, ObjectKey, RunOptions
 from jobs.kit.values.reads import Head
-from jobs.kit.values.resources import CONFIGMAPS, EXCHANGE_RATES, by_kind
+from jobs.kit.values.resources import CONFIGMAPS, EXCHANGE_RATES, by_kind, is_name
+from jobs.kit.web import fetch
 
 COMMAND_LINE = "(command line)"  # in place of the name of an ExchangeRate, with --configmap
+
+
+def print_rate(spec: Spec, urls: Mapping[str, str], options: RunOptions) -> ExitCode:
+    """Print the rate to stdout, or the reason why there is none to stderr; return the exit code."""
+    today = datetime.now(timezone.utc).date()
+    observed = Observed(())
+    while isinstance(chosen := choose(spec, None, observed.tables(urls, today), 0), ProviderNeed):
+        url = urls[chosen.provider]
+        observed = replace(observed, downloads={**observed.downloads, url: fetch(url, user_agent(NAME))})
+    if isinstance(chosen, Choice):
+        click.echo(_shown(chosen.quote, options.output))
+        for reason in chosen.skipped:
+            log.log.warning(reason)
+        return ExitCode.DONE
+    assert not isinstance(chosen, Jump)  # a jump needs a last rate, and there is none here
+    log.log.error("no rate: %s", chosen.reason)
+    return ExitCode.REFUSED if chosen.permanent else ExitCode.FAILED
+
+
+def _shown(quote: Quote, output: str) -> str:
+    if output == "json":
+        return json.dumps(quote.data(), indent=2)
+    if output == "yaml":
+        import yaml
+
+        return str(yaml.safe_dump(quote.data(), sort_keys=False)).rstrip()
+    return f"1 {quote.base} = {quote.rate} {quote.currency} ({quote.source}, {quote.date})"
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 import click
 
 from jobs.core.mirror_audit.desired import NAME
-from jobs.core.mirror_audit.metrics import gauges
 from jobs.core.mirror_audit.observe import observe
 from jobs.core.mirror_audit.observed import NAMESPACE, RESOURCE_KINDS, Observed, Probing, Settings
 from jobs.core.mirror_audit.plan import plan
 from jobs.core.mirror_audit.registry_mirrors import parse_registry_mirror
-from jobs.core.mirror_audit.status import status_updates, with_progress
+from jobs.core.mirror_audit.status import gauges, status_updates, with_progress
 from jobs.kit.api.connect import Connection
 from jobs.kit.api.custom_resources import from_files
 from jobs.kit.run import flags, log

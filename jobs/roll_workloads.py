@@ -13,18 +13,16 @@ from functools import partial
 
 import click
 
-from jobs.core.roll_workloads.metrics import gauges
 from jobs.core.roll_workloads.observe import observe
 from jobs.core.roll_workloads.observed import COOL_DOWN_SECONDS, MAX_ROLLS, NAME, SETTLE_SECONDS, Observed, Settings
-from jobs.core.roll_workloads.plan import plan, status_updates
+from jobs.core.roll_workloads.plan import gauges, plan, status_updates
 from jobs.core.roll_workloads.workloads import KINDS
 from jobs.kit.api.connect import Connection
 from jobs.kit.run import flags
 from jobs.kit.run.job import Job
 from jobs.kit.run.runner import run
 from jobs.kit.values.model import ExitCode, ObjectKey, RunOptions
-from jobs.kit.values.names import KEY_NAME, is_name
-from jobs.kit.values.resources import CONFIGMAPS, SECRETS, by_kind
+from jobs.kit.values.resources import CONFIGMAPS, KEY_NAME, SECRETS, by_kind, is_name
 
 
 @dataclass(frozen=True)

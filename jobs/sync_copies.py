@@ -13,11 +13,10 @@ from functools import partial
 import click
 
 from jobs.core.sync_copies.kinds import RESOURCES
-from jobs.core.sync_copies.metrics import gauges
 from jobs.core.sync_copies.observe import observe, rules_from_files
 from jobs.core.sync_copies.observed import NAME, Observed, Settings
 from jobs.core.sync_copies.plan import plan
-from jobs.core.sync_copies.status import status_updates
+from jobs.core.sync_copies.status import gauges, status_updates
 from jobs.kit.api.connect import Connection
 from jobs.kit.run import flags
 from jobs.kit.run.job import Job, Limits

@@ -21,7 +21,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from jobs.kit.values.decoding import shallow
+from jobs.kit.values.reads import shallow
 from tests import canary
 from tests.control_plane import ControlPlane, audit_events, write_kubeconfig
 

@@ -10,7 +10,7 @@ from jobs.core.status.custom import Custom
 from jobs.core.status.document import Observed, Target
 from jobs.core.status.installed import CronJob, JobPod, RunJob
 from jobs.core.status.problems import Evaluated
-from jobs.kit.values.model import Action, Deletion, Finding, Fix, ObjectKey, Severity
+from jobs.kit.values.model import Action, Change, Deletion, Finding, ObjectKey, Severity
 from jobs.kit.values.reads import Head
 from tests.manifests import everything
 
@@ -67,9 +67,9 @@ def deployment(name: str) -> ObjectKey:
     return ObjectKey("Deployment", name, "team-shop")
 
 
-def write() -> Fix:
+def write() -> Change:
     """Return a planned write."""
-    return Fix(Action.DELETE, Deletion("uid", "1"))
+    return Change(Action.DELETE, Deletion("uid", "1"))
 
 
 def example() -> Observed:
@@ -170,7 +170,7 @@ def example() -> Observed:
                         ObjectKey("Secret", "login", "team-shop"),
                         "from platform/login",
                         "logins",
-                        fix=write(),
+                        change=write(),
                     ),
                     finding(
                         "unchanged", ObjectKey("Secret", "login", "team-search"), "", "logins", severity=Severity.INFO

@@ -24,11 +24,10 @@ import yaml
 
 from jobs.core.mirror_audit.desired import NODE_NAMESPACE
 from jobs.core.mirror_audit.observed import NAMESPACE
-from jobs.kit.api.answers import error_of
 from jobs.kit.api.connect import connect
-from jobs.kit.api.messages import Request
+from jobs.kit.api.responses import Request, error_of
 from jobs.kit.api.transport import Transport
-from jobs.kit.files.schema import crd, crd_names
+from jobs.kit.files import crd, crd_names
 from jobs.kit.values import resources
 
 RESOURCES = {each.kind: each for each in vars(resources).values() if isinstance(each, resources.Resource)}
@@ -208,11 +207,11 @@ def _edit(transport: Transport, path: str, patch: Any, media: str = "application
 
 
 def _send(transport: Transport, request: Request) -> bytes:
-    answer = transport.send(request)
-    error = error_of(answer)
+    response = transport.send(request)
+    error = error_of(response)
     if error:
         raise click.ClickException(f"{request.method} {request.path}: {error}")
-    return answer.body
+    return response.body
 
 
 def _run(*arguments: str) -> None:

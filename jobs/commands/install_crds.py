@@ -12,14 +12,13 @@ import msgspec
 
 from jobs.kit.api.cluster import Cluster
 from jobs.kit.api.connect import Connection
-from jobs.kit.files.schema import crd, crd_names
+from jobs.kit.files import crd, crd_names
 from jobs.kit.run import flags
 from jobs.kit.run.job import Job, NoOptions
 from jobs.kit.run.runner import run
-from jobs.kit.values.decoding import decode_plain
 from jobs.kit.values.errors import ApiError
-from jobs.kit.values.model import Action, Body, Finding, Fix, Need, ObjectKey, Plan, Severity, Summary
-from jobs.kit.values.reads import Page, ReadResult, unreadable
+from jobs.kit.values.model import Action, Body, Change, Dependency, Finding, ObjectKey, Plan, Severity, Summary
+from jobs.kit.values.reads import Download, ReadResult, decode_plain, unreadable
 from jobs.kit.values.resources import CRDS, by_kind
 
 NAME = "install-crds"
@@ -41,9 +40,11 @@ class Observed:
 
     definitions: Mapping[ObjectKey, dict[str, Any] | ApiError | None] = field(default_factory=dict)
 
-    def with_documents(self, documents: Mapping[Need, ReadResult], _pages: Mapping[str, Page]) -> Observed:
+    def with_documents(
+        self, documents: Mapping[Dependency, ReadResult], _downloads: Mapping[str, Download]
+    ) -> Observed:
         """Return a copy that also contains `documents`."""
-        read = {need.key: document.reduced_if_exists(decode_plain) for need, document in documents.items()}
+        read = {dependency.key: document.reduced_if_exists(decode_plain) for dependency, document in documents.items()}
         return Observed({**self.definitions, **read})
 
 
@@ -58,12 +59,12 @@ def observe(_cluster: Cluster, _settings: None) -> Observed:
 
 def plan(observed: Observed, _settings: None, _now: datetime) -> Plan:
     """Apply the CRDs that are missing or differ."""
-    findings, needs, unchanged = [], [], 0
+    findings, dependencies, unchanged = [], [], 0
     for plural in crd_names():
         desired = crd(plural)
         key = ObjectKey(CRDS.kind, desired["metadata"]["name"])
         if key not in observed.definitions:
-            needs.append(Need(key))
+            dependencies.append(Dependency(key))
             continue
         actual = observed.definitions[key]
         if isinstance(actual, ApiError):
@@ -72,8 +73,8 @@ def plan(observed: Observed, _settings: None, _now: datetime) -> Plan:
             unchanged += 1
         else:
             code = "drifted" if actual else "missing"
-            findings.append(Finding(code, Severity.WARNING, key, "", Fix(Action.APPLY, Definition(desired))))
-    return Plan(findings, unchanged, needs, Summary({"definitions": len(crd_names())}))
+            findings.append(Finding(code, Severity.WARNING, key, "", Change(Action.APPLY, Definition(desired))))
+    return Plan(findings, unchanged, dependencies, Summary({"definitions": len(crd_names())}))
 
 
 def _is_installed(desired: Mapping[str, Any], actual: Mapping[str, Any]) -> bool:

@@ -10,9 +10,9 @@ from typing import Any
 import click
 import yaml
 
-from jobs.kit.files.schema import crd, crd_names
-from jobs.kit.values.names import is_label
+from jobs.kit.files import crd, crd_names
 from jobs.kit.values.registry import ACCOUNTS, JOBS, REPAIR
+from jobs.kit.values.resources import is_label
 
 COPIES = ("network-policies", "limit-ranges", "resource-quotas", "role-bindings", "service-accounts")
 HOME = "kube-chores"

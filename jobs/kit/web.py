@@ -23,7 +23,7 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin, urlsplit
 
-from jobs.kit.values.reads import NAME_NOT_FOUND, NO_DNS, NOT_FETCHED, NOT_IN_TIME, Page
+from jobs.kit.values.reads import NAME_NOT_FOUND, NO_DNS, NOT_FETCHED, NOT_IN_TIME, Download
 from jobs.kit.values.text import brief
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ _NOT_HTTP = "the answer is not HTTP"
 _CUT_SHORT = "the answer is incomplete"
 
 
-def fetch(url: str, user_agent: str, stopping: Callable[[], bool] = lambda: False) -> Page:
+def fetch(url: str, user_agent: str, stopping: Callable[[], bool] = lambda: False) -> Download:
     """Return the document at `url`, or an error after TOTAL_SECONDS, or once the run is stopped."""
     return fetch_all([url], user_agent, stopping)[url]
 
@@ -64,7 +64,7 @@ def fetch_all(
     stopping: Callable[[], bool],
     probes: Collection[str] = (),
     probes_end: float = math.inf,
-) -> dict[str, Page]:
+) -> dict[str, Download]:
     """Return the documents at `urls`, or errors, once there are all or the run is stopped.
 
     They are requested in this order, IN_FLIGHT at a time. The redirects of `probes` are not followed, and each has
@@ -78,13 +78,13 @@ def fetch_all(
             if seconds > 0:
                 yield _Request(url, seconds, partial(_fetch, user_agent, url not in probes))
 
-    pages = {}
-    for request, page in _answers(requests(), stopping):
+    downloads = {}
+    for request, download in _responses(requests(), stopping):
         is_cut = request.url in probes and request.seconds < PROBE_SECONDS
-        if not is_cut or page.status in _REGISTRY_STATUSES:
-            pages[request.url] = page
-    unknown = Page(error=NOT_FETCHED if stopping() else NOT_IN_TIME)
-    return {url: pages.get(url, unknown) for url in urls}
+        if not is_cut or download.status in _REGISTRY_STATUSES:
+            downloads[request.url] = download
+    unknown = Download(error=NOT_FETCHED if stopping() else NOT_IN_TIME)
+    return {url: downloads.get(url, unknown) for url in urls}
 
 
 def send(
@@ -94,10 +94,10 @@ def send(
     headers: Mapping[str, str],
     seconds: float,
     stopping: Callable[[], bool] = lambda: False,
-) -> Page:
+) -> Download:
     """Send a body once, without following redirects; return an empty Page, or an error after `seconds`."""
     requests = (_Request(each, seconds, lambda _: _send(method, url, body, headers)) for each in [url])
-    return next((page for _, page in _answers(requests, stopping)), Page(error=NOT_FETCHED))
+    return next((download for _, download in _responses(requests, stopping)), Download(error=NOT_FETCHED))
 
 
 class _Request:
@@ -107,38 +107,38 @@ class _Request:
     can end before it.
     """
 
-    def __init__(self, url: str, seconds: float, work: Callable[[_Request], Page]) -> None:
+    def __init__(self, url: str, seconds: float, work: Callable[[_Request], Download]) -> None:
         self.url, self.seconds, self.deadline = url, seconds, monotonic() + seconds
         self.is_resolving = False
-        self.answer: Future[Page] = Future()
+        self.response: Future[Download] = Future()
         threading.Thread(target=self._run, args=(work,), daemon=True).start()
 
-    def _run(self, work: Callable[[_Request], Page]) -> None:
+    def _run(self, work: Callable[[_Request], Download]) -> None:
         try:
-            self.answer.set_result(work(self))
-        except BaseException as error:  # raised again by page()
-            self.answer.set_exception(error)
+            self.response.set_result(work(self))
+        except BaseException as error:  # raised again by download()
+            self.response.set_exception(error)
 
-    def page(self) -> Page | None:
-        """Return the answer, or an error after the deadline. None: there is no answer yet."""
-        if self.answer.done():
-            return self.answer.result()
+    def download(self) -> Download | None:
+        """Return the response, or an error after the deadline. None: there is no response yet."""
+        if self.response.done():
+            return self.response.result()
         if monotonic() < self.deadline:
             return None
-        return Page(error=NO_DNS if self.is_resolving else f"no complete answer within {self.seconds:g} seconds")
+        return Download(error=NO_DNS if self.is_resolving else f"no complete answer within {self.seconds:g} seconds")
 
 
-def _answers(requests: Iterator[_Request], stopping: Callable[[], bool]) -> Iterator[tuple[_Request, Page]]:
-    """Yield the requests with their answers until the run is stopped. `requests` sends each when it is taken."""
+def _responses(requests: Iterator[_Request], stopping: Callable[[], bool]) -> Iterator[tuple[_Request, Download]]:
+    """Yield the requests with their responses until the run is stopped. `requests` sends each when it is taken."""
     running: list[_Request] = []
     while not stopping():
         running += islice(requests, IN_FLIGHT - len(running))
         if not running:
             return
-        wait([each.answer for each in running], _POLL_SECONDS, FIRST_COMPLETED)
-        answers = [(each, each.page()) for each in running]
-        running = [each for each, page in answers if page is None]
-        yield from ((each, page) for each, page in answers if page is not None)
+        wait([each.response for each in running], _POLL_SECONDS, FIRST_COMPLETED)
+        responses = [(each, each.download()) for each in running]
+        running = [each for each, download in responses if download is None]
+        yield from ((each, download) for each, download in responses if download is not None)
 
 
 class _FetchError(Exception):
@@ -149,7 +149,7 @@ class _FetchError(Exception):
         self.retry_after, self.status, self.challenge = retry_after, status, challenge
 
 
-def _fetch(user_agent: str, follow_redirects: bool, request: _Request) -> Page:
+def _fetch(user_agent: str, follow_redirects: bool, request: _Request) -> Download:
     """Return the document, after at most ATTEMPTS.
 
     Not by urllib3's Retry: it repeats no request whose body is not complete, and waits for any time in Retry-After.
@@ -162,9 +162,9 @@ def _fetch(user_agent: str, follow_redirects: bool, request: _Request) -> Page:
         session.max_redirects = MOST_REDIRECTS
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                return Page(_get_body(session, request.url, follow_redirects), status=HTTPStatus.OK)
+                return Download(_get_body(session, request.url, follow_redirects), status=HTTPStatus.OK)
             except _FetchError as error:
-                failed = Page(error=str(error), status=error.status, challenge=error.challenge)
+                failed = Download(error=str(error), status=error.status, challenge=error.challenge)
                 if error.retry_after is None or attempt == ATTEMPTS:
                     return failed
                 pause = error.retry_after + random.uniform(0, min(LONGEST_PAUSE_SECONDS, 2.0**attempt))  # noqa: S311
@@ -186,19 +186,19 @@ def _resolve(request: _Request) -> None:
     request.is_resolving = False
 
 
-def _send(method: str, url: str, body: bytes, headers: Mapping[str, str]) -> Page:
+def _send(method: str, url: str, body: bytes, headers: Mapping[str, str]) -> Download:
     import requests
 
     limits = (CONNECT_SECONDS, READ_SECONDS)
     try:
         with requests.request(
             method, url, data=body, headers=dict(headers), timeout=limits, allow_redirects=False, stream=True
-        ) as answer:
-            status = answer.status_code
+        ) as response:
+            status = response.status_code
     except (OSError, ValueError) as error:
-        return Page(error=str(_classify(error)))
+        return Download(error=str(_classify(error)))
     is_accepted = status in (HTTPStatus.OK, HTTPStatus.ACCEPTED)
-    return Page(status=status) if is_accepted else Page(error=_status_text(status), status=status)
+    return Download(status=status) if is_accepted else Download(error=_status_text(status), status=status)
 
 
 def _get_body(session: requests.Session, url: str, follow_redirects: bool) -> bytes:
@@ -206,11 +206,11 @@ def _get_body(session: requests.Session, url: str, follow_redirects: bool) -> by
     hooks = {"response": _check_redirect} if follow_redirects else {}
     limits = (CONNECT_SECONDS, READ_SECONDS)
     try:
-        with session.get(url, stream=True, timeout=limits, hooks=hooks, allow_redirects=follow_redirects) as answer:
-            if (status := answer.status_code) == HTTPStatus.OK:
-                return _read_content(answer)
-            retry_after = _retry_after(answer.headers.get("Retry-After", "")) if status in _RETRIED else None
-            challenge = answer.headers.get("WWW-Authenticate", "")
+        with session.get(url, stream=True, timeout=limits, hooks=hooks, allow_redirects=follow_redirects) as response:
+            if (status := response.status_code) == HTTPStatus.OK:
+                return _read_content(response)
+            retry_after = _retry_after(response.headers.get("Retry-After", "")) if status in _RETRIED else None
+            challenge = response.headers.get("WWW-Authenticate", "")
             raise _FetchError(_status_text(status), retry_after=retry_after, status=status, challenge=challenge)
     except (OSError, ValueError) as error:  # requests raises OSErrors; some URLs raise others
         raise _classify(error) from error
@@ -245,25 +245,25 @@ def _classify(error: OSError | ValueError) -> _FetchError:
     return _FetchError(reason, retry_after=0 if is_temporary else None)
 
 
-def _check_redirect(answer: requests.Response, **_settings: Any) -> None:
+def _check_redirect(response: requests.Response, **_settings: Any) -> None:
     """Raise if a redirect leaves HTTP, or https, or has a large body: requests would follow it and read the body."""
-    if not answer.is_redirect:
+    if not response.is_redirect:
         return
     try:
-        to = urlsplit(urljoin(answer.url, answer.headers["Location"]))
+        to = urlsplit(urljoin(response.url, response.headers["Location"]))
     except ValueError as error:
         raise _FetchError("redirected to a URL that is not valid") from error
     if to.scheme not in ("http", "https"):
         raise _FetchError("redirected to a URL that is not http or https")
-    if answer.url.startswith("https:") and to.scheme != "https":
+    if response.url.startswith("https:") and to.scheme != "https":
         raise _FetchError("redirected from https to http")
-    _read_limited(answer)
+    _read_limited(response)
 
 
-def _read_content(answer: requests.Response) -> bytes:
+def _read_content(response: requests.Response) -> bytes:
     """Return the body, decompressed; raise a _FetchError if it is too long, or not valid."""
-    encoding = answer.headers.get("Content-Encoding", "").lower()
-    body = _read_limited(answer)
+    encoding = response.headers.get("Content-Encoding", "").lower()
+    body = _read_limited(response)
     if encoding in ("", "identity"):
         return body
     if encoding not in ("gzip", "x-gzip"):
@@ -280,11 +280,11 @@ def _read_content(answer: requests.Response) -> bytes:
     return content
 
 
-def _read_limited(answer: requests.Response) -> bytes:
+def _read_limited(response: requests.Response) -> bytes:
     # Without the header, urllib3 does not decompress: it accepts an incomplete gzip body, and has no limit.
-    answer.raw.headers.pop("Content-Encoding", "")
+    response.raw.headers.pop("Content-Encoding", "")
     body = bytearray()  # a sum of bytes would copy the whole body for each part
-    for part in answer.iter_content(1 << 14):
+    for part in response.iter_content(1 << 14):
         body += part
         _check_size(body)
     return bytes(body)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from jobs.core.sync_copies import source_lists
+from jobs.core.sync_copies import observe
 from jobs.core.sync_copies.kinds import KINDS
 from jobs.kit.api import cluster
 from tests.api.conftest import Run
@@ -20,7 +20,7 @@ REVIEWS = {"POST": 1}
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "PAGE_SIZE", 500)
-    monkeypatch.setattr(source_lists, "_FEWEST_NAMESPACES", FEWEST)
+    monkeypatch.setattr(observe, "_FEWEST_NAMESPACES", FEWEST)
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ def test_no_content_of_a_namespace_that_no_rule_names_is_read(api: Api, sync: Ru
 def test_with_too_many_objects_each_namespace_is_listed(
     api: Api, sync: Run, team: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source_lists, "_MOST_OBJECTS", 1)
+    monkeypatch.setattr(observe, "_MOST_OBJECTS", 1)
     namespaces = homes(api, FEWEST)
     a_rule_for_each(api, namespaces, team)
     sync()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jobs.kit.api import clock
+from jobs.kit.api import transport
 from tests.api.conftest import Ran, Run
 from tests.apis import Api, Object, wait_for
 from tests.canary import canary
@@ -261,7 +261,7 @@ def test_waits_are_measured_on_the_clock_of_the_server(
 ) -> None:
     _, source, made = web_with_baseline(api, roll)
     changed(api, source)
-    monkeypatch.setattr(clock, "local_time", lambda: datetime.now(timezone.utc) + timedelta(hours=hours))
+    monkeypatch.setattr(transport, "local_time", lambda: datetime.now(timezone.utc) + timedelta(hours=hours))
 
     waits = roll("--settle", "3600")
     rolls = roll("--settle", "0")

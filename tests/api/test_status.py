@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from jobs.__main__ import chores
-from jobs.kit.api import clock
+from jobs.kit.api import transport
 from jobs.kit.values.registry import JOBS
 from tests.api.conftest import Run, with_rule
 from tests.api.test_view import reads, user
@@ -323,7 +323,7 @@ def test_the_status_reads_no_contents_and_probes_nothing_whatever_the_settings_a
 
 
 def test_the_time_is_that_of_the_server(api: Api, installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clock, "local_time", lambda: datetime(2030, 1, 1, tzinfo=timezone.utc))
+    monkeypatch.setattr(transport, "local_time", lambda: datetime(2030, 1, 1, tzinfo=timezone.utc))
 
     assert datetime.fromisoformat(document(api)["time"].replace("Z", "+00:00")) < datetime.now(timezone.utc)
 

@@ -16,7 +16,7 @@ import pytest
 
 from jobs.kit.api.cluster import PAGE_SIZE
 from jobs.kit.api.connect import connect
-from jobs.kit.api.messages import Request
+from jobs.kit.api.responses import Request
 from jobs.kit.api.transport import Transport
 from tests.api.conftest import Run, runs
 from tests.apis import GIVE_UP_SECONDS, Api, Object, wait_for

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from jobs.kit.api.connect import connect
-from jobs.kit.api.messages import Request
+from jobs.kit.api.responses import Request
 from jobs.kit.api.transport import Transport
 from jobs.kit.values.errors import ConfigurationError, UnreachableError
 from tests.control_plane import make_certificates, programs

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from jobs.__main__ import chores
-from jobs.kit.api import clock
+from jobs.kit.api import transport
 from tests.admission import denied, webhook
 from tests.api.conftest import runs, with_message
 from tests.apis import Api, Object, wait_for
@@ -75,7 +75,7 @@ def test_a_run_that_takes_long_and_one_that_its_deadline_ended(api: Api, monkeyp
     assert shown(api, namespace)[1] == []
 
     with monkeypatch.context() as later:
-        later.setattr(clock.ServerClock, "now", lambda _: datetime.now(timezone.utc) + timedelta(minutes=2))
+        later.setattr(transport.ServerClock, "now", lambda _: datetime.now(timezone.utc) + timedelta(minutes=2))
         _, (slow,) = shown(api, namespace)
     assert (slow["severity"], slow["code"]) == ("warning", "job-slow")
     assert slow["reason"] == "run hung has not ended after 2 min, longer than usual"
@@ -146,7 +146,7 @@ def test_a_run_that_no_node_takes_names_the_taints(api: Api, monkeypatch: pytest
     kubectl(api, "create", "job", "tainted", "--from=cronjob/sync-copies", "-n", namespace)
     pod_of(api, namespace, "tainted")
     with monkeypatch.context() as later:
-        later.setattr(clock.ServerClock, "now", lambda _: datetime.now(timezone.utc) + timedelta(seconds=90))
+        later.setattr(transport.ServerClock, "now", lambda _: datetime.now(timezone.utc) + timedelta(seconds=90))
         _, (problem,) = shown(api, namespace)
     assert (problem["code"], "it has no node after a minute" in problem["reason"]) == ("job-stuck", True)
 
@@ -156,7 +156,7 @@ def test_a_run_that_no_node_takes_names_the_taints(api: Api, monkeypatch: pytest
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
     api.patch_status(pod_of(api, namespace, "tainted"), {"phase": "Pending", "conditions": [condition]})
 
-    monkeypatch.setattr(clock.ServerClock, "now", lambda _: datetime.now(timezone.utc) + timedelta(minutes=2))
+    monkeypatch.setattr(transport.ServerClock, "now", lambda _: datetime.now(timezone.utc) + timedelta(minutes=2))
     _, (problem,) = shown(api, namespace)
 
     assert problem["code"] == "job-stuck"

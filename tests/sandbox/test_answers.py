@@ -6,10 +6,9 @@ from collections.abc import Iterator
 import pytest
 
 from jobs.kit.api import cluster as kit
-from jobs.kit.api.answers import error_of
 from jobs.kit.api.cluster import Cluster
 from jobs.kit.api.endpoint import Endpoint
-from jobs.kit.api.messages import Request
+from jobs.kit.api.responses import Request, error_of
 from jobs.kit.api.transport import Transport
 from jobs.kit.data.objects import WholeObject
 from jobs.kit.values.errors import ApiError

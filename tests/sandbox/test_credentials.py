@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from jobs.__main__ import chores
 from jobs.kit.api.connect import connect
 from jobs.kit.api.endpoint import Endpoint
-from jobs.kit.api.messages import Answer, Request
+from jobs.kit.api.responses import Request, Response
 from jobs.kit.api.transport import Transport
 from jobs.kit.values.errors import ConfigurationError, UnreachableError
 from kubesandbox import Sandbox
@@ -78,13 +78,13 @@ def run(path: Path, *arguments: str, **env: str) -> Result:
     return result
 
 
-def sent(endpoint: Endpoint) -> Answer:
+def sent(endpoint: Endpoint) -> Response:
     """Send one request; status 0: the server was never reached."""
     transport = Transport(endpoint, "tests", retry_seconds=0)
     try:
         return transport.send(GET)
     except UnreachableError as error:
-        return Answer(GET, 0, error=str(error))
+        return Response(GET, 0, error=str(error))
     finally:
         transport.close()
 
@@ -157,7 +157,7 @@ def test_a_redirect_is_not_followed(server: Recorder) -> None:
     assert (answer.status, len(first.requests), server.requests) == (302, 1, [])
 
 
-def through(proxy: str, folder: Path, certificates: Path, server: Recorder) -> Answer:
+def through(proxy: str, folder: Path, certificates: Path, server: Recorder) -> Response:
     authority = str(certificates / "ca.crt")
     cluster = {"server": f"https://localhost:{server.port}", "certificate-authority": authority, "proxy-url": proxy}
     return sent(connect(str(kubeconfig(folder, cluster, {"token": SECRET})), environ={}).endpoint)

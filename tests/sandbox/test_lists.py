@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from jobs.kit.api import answers
 from jobs.kit.api import cluster as kit
+from jobs.kit.api import responses
 from jobs.kit.api.cluster import Cluster, List
 from jobs.kit.api.curl import Transfers
 from jobs.kit.api.endpoint import Endpoint
-from jobs.kit.api.messages import Answer, Request
+from jobs.kit.api.responses import Request, Response
 from jobs.kit.api.transport import IN_FLIGHT, Transport
 from jobs.kit.data.objects import WholeObject
 from jobs.kit.values.errors import ApiError, StoppedError
@@ -148,7 +148,7 @@ def test_an_answer_of_another_namespace_fails_only_its_list(teams: Sandbox, clus
 def test_a_page_that_is_too_large_is_requested_again_and_only_its_list(
     teams: Sandbox, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kit, "ANSWER_BYTES", 100_000)
+    monkeypatch.setattr(kit, "RESPONSE_BYTES", 100_000)
     monkeypatch.setattr(kit, "PAGE_BYTES", 250_000)
     for number in range(3):
         create(cluster, "team-0", f"large-{number}", 90_000)
@@ -165,7 +165,7 @@ def test_a_page_that_is_too_large_is_requested_again_and_only_its_list(
 def test_a_large_list_of_a_namespace_is_not_requested_twice(
     teams: Sandbox, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kit, "ANSWER_BYTES", 100_000)
+    monkeypatch.setattr(kit, "RESPONSE_BYTES", 100_000)
     for number in range(3):
         create(cluster, "team-0", f"large-{number}", 90_000)
     teams.requests.clear()
@@ -179,7 +179,7 @@ def test_a_large_list_of_a_namespace_is_not_requested_twice(
 def test_an_object_that_is_too_large_fails_only_its_list(
     teams: Sandbox, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("ANSWER_BYTES", "PAGE_BYTES", "OBJECT_BYTES"):
+    for name in ("RESPONSE_BYTES", "PAGE_BYTES", "OBJECT_BYTES"):
         monkeypatch.setattr(kit, name, 50_000)
     create(cluster, "team-0", "large", 60_000)
 
@@ -254,7 +254,7 @@ def test_of_a_thousand_lists_only_a_few_are_in_flight(sandbox: Sandbox) -> None:
 def test_no_page_is_in_memory_after_the_next_one_was_reduced(
     teams: Sandbox, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    decode = answers.decode_answer
+    decode = responses.decode_response
     pages: list[weakref.ref[Any]] = []
     alive: list[int] = []
 
@@ -269,7 +269,7 @@ def test_no_page_is_in_memory_after_the_next_one_was_reduced(
         pages.append(weakref.ref(found := Page()))
         return found
 
-    monkeypatch.setattr(answers, "decode_answer", noted)
+    monkeypatch.setattr(responses, "decode_response", noted)
 
     assert lists(cluster, *CREATED) == CREATED
     assert (len(alive), max(alive)) == (13, 0)
@@ -446,8 +446,8 @@ def test_a_count_that_the_server_does_not_report_is_not_taken_for_a_small_one() 
         def __init__(self, **metadata: object) -> None:
             self.body = json.dumps({**page, "metadata": {"resourceVersion": "1", **metadata}}).encode()
 
-        def send(self, request: Request) -> Answer:
-            return Answer(request, 200, self.body)
+        def send(self, request: Request) -> Response:
+            return Response(request, 200, self.body)
 
     def count(**metadata: object) -> int | None:
         return Cluster(Fixed(**metadata), "test").count(CONFIGMAPS)

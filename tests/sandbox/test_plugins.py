@@ -13,7 +13,7 @@ import pytest
 
 from jobs.kit.api import kubeconfig as plugins
 from jobs.kit.api.connect import connect
-from jobs.kit.api.messages import Request
+from jobs.kit.api.responses import Request
 from jobs.kit.api.transport import Transport
 from kubesandbox import Fault, Sandbox
 from tests.apis import sandbox_api

@@ -14,14 +14,14 @@ from hypothesis import HealthCheck, Phase, event, given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from jobs.core.sync_copies import source_lists
+from jobs.core.sync_copies import observe as reading
 from jobs.core.sync_copies.kinds import BOOTSTRAPPING, BY_NAME, KINDS, RESOURCES
 from jobs.core.sync_copies.observe import observe
 from jobs.core.sync_copies.observed import Observed, Settings
 from jobs.core.sync_copies.plan import plan
-from jobs.kit.api.answers import error_of
 from jobs.kit.api.cluster import Cluster
 from jobs.kit.api.endpoint import Endpoint
+from jobs.kit.api.responses import error_of
 from jobs.kit.api.transport import Transport
 from jobs.kit.values.model import Finding, Plan, RunOptions
 from jobs.kit.values.reads import ReadResult
@@ -337,7 +337,7 @@ def _is_the_same_with_one_list_of_all_namespaces(world: World) -> None:
     observed, requests = [], []
     for fewest in (1, 1000):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(source_lists, "_FEWEST_NAMESPACES", fewest)
+            patch.setattr(reading, "_FEWEST_NAMESPACES", fewest)
             before = len(world.sandbox.requests)
             observed.append(_observed(world, settings))
             requests.append(len(world.sandbox.requests) - before)
@@ -360,7 +360,7 @@ def _settled(world: World, settings: Settings) -> Observed:
     cluster = Cluster(transport, "kube-chores")
     kinds = {kind.name: kind.resource for kind in KINDS.values()}
     observed = observe(cluster, settings)
-    while needs := plan(observed, settings, NOW).needs:
+    while needs := plan(observed, settings, NOW).dependencies:
         requested = {(kinds[need.key.kind], need.key.namespace, need.key.name, need.full): need for need in needs}
         answers = list(cluster.read(requested))
         observed = observed.with_documents(
@@ -393,6 +393,6 @@ def _lines(made: Plan) -> list[str]:
 
 
 def _line(finding: Finding) -> str:
-    fix = finding.fix
-    body = base64.b64encode(fix.body.encode()).decode() if fix else ""
-    return f"{structs.replace(finding, fix=None)} {fix and fix.action.value} {body}"
+    change = finding.change
+    body = base64.b64encode(change.body.encode()).decode() if change else ""
+    return f"{structs.replace(finding, change=None)} {change and change.action.value} {body}"

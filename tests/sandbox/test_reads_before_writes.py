@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jobs.kit.api.cluster import Cluster
-from jobs.kit.api.messages import Answer
+from jobs.kit.api.responses import Response
 from jobs.kit.run import apply
 from kubesandbox import Fault, Sandbox
 from tests import embedded
@@ -54,7 +54,7 @@ def test_each_copy_is_read_once_and_some_are_read_at_once(
     at_once: list[int] = []
     read = Cluster.read
 
-    def noted(self: Cluster, requested: Iterable[Any]) -> Iterator[Answer]:
+    def noted(self: Cluster, requested: Iterable[Any]) -> Iterator[Response]:
         known = list(requested)
         at_once.append(len(known))
         return read(self, known)

@@ -6,14 +6,14 @@ from functools import partial
 
 import pytest
 
-from jobs.core.sync_copies import observe, source_lists
+from jobs.core.sync_copies import observe
 from jobs.core.sync_copies.desired import name_of
+from jobs.core.sync_copies.observe import Sources, read_sources
 from jobs.core.sync_copies.observed import NAME, Settings, Source
 from jobs.core.sync_copies.rules import Rule, SourceQuery, parse_rule
-from jobs.core.sync_copies.source_lists import Sources, read_sources
 from jobs.kit.api.cluster import Cluster
 from jobs.kit.api.endpoint import Endpoint
-from jobs.kit.api.messages import Request
+from jobs.kit.api.responses import Request
 from jobs.kit.api.transport import Transport
 from jobs.kit.data.objects import ObjectReducer
 from jobs.kit.values import stamps
@@ -37,7 +37,7 @@ METADATA, FULL = 0, 1  # the first and the second list of all namespaces
 def cluster(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     """A cluster with a source in all namespaces but the last, and an object with its labels in another one."""
     monkeypatch.setattr("jobs.kit.api.transport.LONGEST_PAUSE_SECONDS", 0.01)
-    monkeypatch.setattr(source_lists, "_FEWEST_NAMESPACES", 2)
+    monkeypatch.setattr(observe, "_FEWEST_NAMESPACES", 2)
     transport = Transport(Endpoint(sandbox.url, lambda: f"Bearer {sandbox.admin_token}"), "tests", retry_seconds=0.1)
     cluster = Cluster(transport, "tests")
     for team in [*TEAMS, "other"]:
@@ -180,8 +180,8 @@ def test_an_object_that_cannot_be_decoded_belongs_to_the_query_of_its_namespace(
 def test_which_role_bindings_are_too_large_does_not_depend_on_the_order_of_answers(
     sandbox: Sandbox, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source_lists, "_BYTES_OF_SUBJECTS", 12_000)
-    monkeypatch.setattr(source_lists, "_FEWEST_NAMESPACES", 1000)
+    monkeypatch.setattr(observe, "_BYTES_OF_SUBJECTS", 12_000)
+    monkeypatch.setattr(observe, "_FEWEST_NAMESPACES", 1000)
     for team in TEAMS:
         subjects = [
             {"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": f"{team}-{each}"} for each in range(50)
@@ -221,7 +221,7 @@ def test_metadata_of_all_namespaces_are_not_compressed(
 def test_large_annotations_in_other_namespaces_make_one_list_for_each(
     sandbox: Sandbox, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, namespace: str, lists: int
 ) -> None:
-    monkeypatch.setattr(source_lists, "_MOST_ANNOTATIONS", 40_000)
+    monkeypatch.setattr(observe, "_MOST_ANNOTATIONS", 40_000)
     for number in range(2):
         large = secret(namespace, f"large-{number}", labels=LABELS)
         large["metadata"]["annotations"] = {"a": "x" * 25_000}
@@ -249,7 +249,7 @@ def test_after_a_list_of_all_namespaces_failed_no_other_is_tried(sandbox: Sandbo
 def test_with_matches_in_too_many_other_namespaces_each_namespace_is_listed(
     sandbox: Sandbox, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source_lists, "_MOST_EXCLUDED", 0)
+    monkeypatch.setattr(observe, "_MOST_EXCLUDED", 0)
 
     assert names(read(cluster)) == EXPECTED
 
@@ -265,7 +265,7 @@ def with_notes(obj: Object, notes: int = 5000) -> Object:
 def test_which_long_annotations_are_too_large_does_not_depend_on_the_order_of_answers(
     sandbox: Sandbox, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source_lists, "_FEWEST_NAMESPACES", 1000)
+    monkeypatch.setattr(observe, "_FEWEST_NAMESPACES", 1000)
     for team in TEAMS:
         create(cluster, CONFIGMAPS, with_notes(configmap(team, "x", labels=LABELS)))
 
@@ -281,7 +281,7 @@ def test_which_long_annotations_are_too_large_does_not_depend_on_the_order_of_an
 def test_which_copies_are_too_large_does_not_depend_on_the_order_of_answers(
     sandbox: Sandbox, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(observe, "ObjectReducer", partial(ObjectReducer, room=12_000))
+    monkeypatch.setattr(observe, "ObjectReducer", lambda used, room=12_000: ObjectReducer(used, room))
     stamp = dict(each.split("=") for each in stamps.selector(NAME, "kube-chores").split(","))
     rules = []
     for rule_type, resource, make in (("configmap", CONFIGMAPS, configmap), ("secret", SECRETS, secret)):

@@ -15,7 +15,7 @@ import pytest
 from jobs.kit.api import transport as kit
 from jobs.kit.api.curl import Transfers
 from jobs.kit.api.endpoint import Endpoint
-from jobs.kit.api.messages import Answer, Request
+from jobs.kit.api.responses import Request, Response
 from jobs.kit.api.transport import BYTES_IN_FLIGHT, IN_FLIGHT, Transport
 from jobs.kit.values.errors import StoppedError, UnreachableError
 from kubesandbox import Fault, Sandbox
@@ -204,7 +204,7 @@ def test_many_requests_are_all_answered_once_and_sent_lazily(sandbox: Sandbox, c
     sent: list[Request] = []
     ahead = 0
 
-    answered: list[Answer] = []
+    answered: list[Response] = []
     for answer in connected().stream(noted(requests, sent)):
         answered.append(answer)
         ahead = max(ahead, len(sent) - len(answered))
@@ -288,7 +288,7 @@ def test_the_first_request_is_due_at_once_also_on_a_machine_that_has_just_starte
 def test_requests_with_a_rate_limit_are_consumed_when_they_are_due(sandbox: Sandbox, connected: Connect) -> None:
     sandbox.inject(Fault("GET", kind="delay"))
     taken: list[Request] = []
-    answers: list[Answer] = []
+    answers: list[Response] = []
 
     for answer in connected(stopping=lambda: bool(answers)).stream(noted([GET] * 100, taken), per_second=0.001):
         answers.append(answer)
@@ -297,7 +297,7 @@ def test_requests_with_a_rate_limit_are_consumed_when_they_are_due(sandbox: Sand
 
 
 def test_a_rate_limit_delays_neither_answers_nor_a_stop(connected: Connect, begun: list[float]) -> None:
-    answers: list[Answer] = []
+    answers: list[Response] = []
     transport = connected(stopping=lambda: bool(answers))
 
     for answer in transport.stream([GET] * 3, per_second=0.001):

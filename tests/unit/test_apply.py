@@ -11,18 +11,18 @@ from msgspec import structs
 
 from jobs.core.roll_workloads.baseline import BASELINE, ROLL_ID, BaselinePatch
 from jobs.kit.api.cluster import Write
-from jobs.kit.api.messages import Answer, Request
+from jobs.kit.api.responses import Request, Response
 from jobs.kit.data.contents import SECRET, Content
 from jobs.kit.data.manifests import ContentManifest
 from jobs.kit.run.apply import apply
 from jobs.kit.values.model import (
     Action,
     Body,
+    Change,
     Deletion,
     DryRun,
     ExitCode,
     Finding,
-    Fix,
     ObjectKey,
     Outcome,
     Recreation,
@@ -47,13 +47,13 @@ class Server:
     respond: Callable[[Action, str], tuple[int, bytes] | None] = lambda _action, _path: None
     writes: list[tuple[Action, str, dict[str, Any], bool]] = field(default_factory=list)
 
-    def write(self, writes: Iterable[Write], *, dry_run: bool) -> Iterator[Answer]:
+    def write(self, writes: Iterable[Write], *, dry_run: bool) -> Iterator[Response]:
         methods = {Action.CREATE: "POST", Action.DELETE: "DELETE"}
         for each in writes:
             path = each.resource.path(each.namespace, each.name)
             self.writes.append((each.action, path, json.loads(each.body), dry_run))
             status, answer = self.respond(each.action, path) or (200, each.body)
-            yield Answer(Request(methods.get(each.action, "PUT"), path, each.body, tag=each), status, answer)
+            yield Response(Request(methods.get(each.action, "PUT"), path, each.body, tag=each), status, answer)
 
     def apply_findings(self, *findings: Finding) -> list[Result]:
         resources = {"Secret": SECRETS, "Deployment": DEPLOYMENTS}
@@ -64,13 +64,13 @@ def finding(action: Action, number: int = 0) -> Finding:
     key = ObjectKey("Secret", "login", f"team-{number}")
     manifest = ContentManifest(SECRET, key, {}, {}, BODY)
     bodies: dict[Action, Body] = {Action.DELETE: DELETION, Action.RECREATE: Recreation(DELETION, manifest)}
-    return Finding("code", Severity.WARNING, key, "", Fix(action, bodies.get(action, manifest)))
+    return Finding("code", Severity.WARNING, key, "", Change(action, bodies.get(action, manifest)))
 
 
 def baseline(mark: str = "", action: Action | None = None) -> Finding:
     """A finding whose fix sets the baseline of a workload, and its roll ID if `mark` is set."""
     action = action or (Action.ROLL if mark else Action.ANNOTATE)
-    return Finding("changed", Severity.WARNING, WEB, "", Fix(action, BaselinePatch("uid", "7", "new", mark)))
+    return Finding("changed", Severity.WARNING, WEB, "", Change(action, BaselinePatch("uid", "7", "new", mark)))
 
 
 def test_an_orphan_that_changed_meanwhile_is_left_to_the_next_run() -> None:
@@ -184,8 +184,8 @@ def test_a_deleted_workload_is_neither_annotated_nor_restarted(action: Action) -
 
 def create(name: str, namespace: str, rule: str, origin: str) -> Finding:
     made = structs.replace(finding(Action.CREATE), object=ObjectKey("Secret", name, namespace), subjects=(rule,))
-    assert made.fix
-    return structs.replace(made, fix=structs.replace(made.fix, origin=origin))
+    assert made.change
+    return structs.replace(made, change=structs.replace(made.change, origin=origin))
 
 
 def test_updates_and_deletes_come_before_creates_which_take_turns_by_rule_and_source_namespace() -> None:
@@ -208,8 +208,8 @@ def test_updates_and_deletes_come_before_creates_which_take_turns_by_rule_and_so
 @pytest.mark.parametrize("many", [Action.REPLACE, Action.RECREATE])
 def test_updates_and_deletes_take_turns_too(many: Action, one: Action) -> None:
     def of(origin: str, made: Finding) -> Finding:
-        assert made.fix
-        return structs.replace(made, fix=structs.replace(made.fix, origin=origin), subjects=("r",))
+        assert made.change
+        return structs.replace(made, change=structs.replace(made.change, origin=origin), subjects=("r",))
 
     server = Server()
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from jobs.kit.run.brakes import allowed, block_deletes
-from jobs.kit.values.model import Action, Deletion, DesiredCounts, ExitCode, Finding, Fix, ObjectKey, Plan, Severity
+from jobs.kit.values.model import Action, Change, Deletion, DesiredCounts, ExitCode, Finding, ObjectKey, Plan, Severity
 
 
 @pytest.mark.parametrize(
@@ -31,9 +31,9 @@ def orphans(
     """Return findings that delete objects; with a `*`, each of them has another rule, source or namespace."""
 
     def made(each: int) -> Finding:
-        fix = Fix(action, Deletion("uid", "7"), origin=source.replace("*", str(each)))
+        change = Change(action, Deletion("uid", "7"), origin=source.replace("*", str(each)))
         key = ObjectKey(kind, f"{code}-{each}", namespace.replace("*", str(each)))
-        return Finding(code, Severity.WARNING, key, "", fix, subjects=(rule.replace("*", str(each)),))
+        return Finding(code, Severity.WARNING, key, "", change, subjects=(rule.replace("*", str(each)),))
 
     return [made(each) for each in range(number)]
 
@@ -50,7 +50,7 @@ def test_each_kind_and_code_has_a_limit_of_its_own_for_deletions_only() -> None:
 
     braked = block_deletes(Plan(findings, desired=desired), None)
 
-    blocked = [each for each in braked.findings if not each.fix]
+    blocked = [each for each in braked.findings if not each.change]
     assert [(each.object.kind, each.exit_code) for each in blocked] == 11 * [("RoleBinding", ExitCode.BRAKE)]
     (brake,) = braked.brakes
     assert "11 RoleBindings (code orphan, limit 10); none of them is deleted" in brake.message
@@ -82,7 +82,7 @@ def test_too_many_deletions_block_none_of_others_unless_those_are_too_many_as_we
 
     braked = block_deletes(Plan(findings), None)
 
-    assert sum(not each.fix for each in braked.findings) == still_blocked
+    assert sum(not each.change for each in braked.findings) == still_blocked
     (brake,) = braked.brakes
     assert f"{still_blocked} RoleBindings (code orphan, limit 10)" in brake.message
     assert block_deletes(Plan(findings), int(brake.value)).brakes == ()

@@ -7,7 +7,7 @@ import pytest
 
 from jobs.core.sync_copies.kinds import KINDS
 from jobs.kit.data.contents import FieldContent, can_update, field_content
-from jobs.kit.data.manifests import changes
+from jobs.kit.data.manifests import content_diff
 from jobs.kit.data.objects import ObjectReducer, ReducedObject
 
 WEB = {"matchLabels": {"app": "web"}}
@@ -68,7 +68,7 @@ def test_a_copy_with_other_fields_is_suspect(rule_type: str, spec: dict[str, Any
 def test_a_field_of_a_source_without_content_is_shown_by_its_name() -> None:
     actual, desired = content_of("serviceaccount", imagePullSecrets=[{"name": "x"}]), content_of("serviceaccount")
 
-    assert [(each.field, each.desired) for each in changes(actual, desired, secret=False)] == [
+    assert [(each.field, each.desired) for each in content_diff(actual, desired, secret=False)] == [
         ("imagePullSecrets", None)
     ]
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.kit.values import decoding
-from jobs.kit.values.decoding import MAX_LEVELS, decode, decode_any, decode_plain, shallow
+from jobs.kit.values import reads
 from jobs.kit.values.errors import InvalidObjectError
+from jobs.kit.values.reads import MAX_LEVELS, decode, decode_any, decode_plain, shallow
 
 # Parts of JSON, each repeated: balanced, never closed, closed too often, or a string that never ends.
 PARTS = st.sampled_from(
@@ -44,8 +44,8 @@ def test_what_is_nested_too_deep_is_null() -> None:
 @given(text=TEXTS)
 def test_each_character_is_read_once(text: str) -> None:
     """A search that finds nothing reads all that follows, and the next one reads it again."""
-    found = list(decoding._TOKEN.finditer(text.encode()))
-    rest = decoding._TOKEN.sub(b"", text.encode())
+    found = list(reads._TOKEN.finditer(text.encode()))
+    rest = reads._TOKEN.sub(b"", text.encode())
 
     assert b'"' not in rest
     assert len(shallow(text.encode())) <= len(text.encode()) + 4 * len(found)

@@ -22,7 +22,7 @@ def object_of(spec: Any, *entries: Any) -> dict[str, Any]:
 
 
 def found(desired: Any, actual: Any, *entries: Any) -> list[tuple[str, str | None, str | None, str]]:
-    return [(*each.change, each.by) for each in drift({"spec": desired}, object_of(actual, *entries))]
+    return [(*each.difference, each.by) for each in drift({"spec": desired}, object_of(actual, *entries))]
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,7 @@ from jobs.core.sync_copies.rules import Rule, Targets
 from jobs.kit.run.brakes import block_deletes
 from jobs.kit.run.explain import _lines
 from jobs.kit.values.errors import ApiError, ConfigurationError, InvalidObjectError
-from jobs.kit.values.explanation import Explanation, Row
-from jobs.kit.values.model import Finding, Need, ObjectKey, RunOptions, Severity
+from jobs.kit.values.model import Dependency, Explanation, Finding, ObjectKey, Row, RunOptions, Severity
 from jobs.kit.values.reads import Head, Invalid, ReadResult, invalid, unreadable
 from tests.unit.test_plan import NOW, SELECTOR, SETTINGS, copy, head, observed, rule, source
 from tests.workloads import workload as manifest
@@ -34,7 +33,7 @@ NAMED = ObjectKey("", "settings", "team")
 
 def explained(world: Observed, where: ObjectKey = TEAM) -> Explanation:
     """Return the explanation; objects that the plan needs do not exist."""
-    while needs := (made := plan_to_explain(where, world, SETTINGS, NOW)).needs:
+    while needs := (made := plan_to_explain(where, world, SETTINGS, NOW)).dependencies:
         missing = ReadResult(error=ApiError(404, "not found"))
         world = world.with_documents(dict.fromkeys(needs, missing), {})
     return explanation(where, made, world, SETTINGS, NOW)
@@ -116,8 +115,8 @@ def test_a_name_needs_one_read_of_metadata_for_each_source_namespace_and_content
     made = plan_to_explain(NAMED, world, SETTINGS, NOW)
 
     keys = [ObjectKey("ConfigMap", "settings", namespace) for namespace in ("home", "other")]
-    assert made.needs == tuple(Need(key, full=False) for key in keys)
-    assert plan_to_explain(TEAM, world, SETTINGS, NOW).needs == ()
+    assert made.dependencies == tuple(Dependency(key, full=False) for key in keys)
+    assert plan_to_explain(TEAM, world, SETTINGS, NOW).dependencies == ()
 
 
 def test_copies_in_other_namespaces_are_not_read_and_the_brake_counts_all_deletions() -> None:
@@ -129,7 +128,7 @@ def test_copies_in_other_namespaces_are_not_read_and_the_brake_counts_all_deleti
 
     made = plan_to_explain(team, world, SETTINGS, NOW)
 
-    assert made.needs == (Need(ObjectKey("ConfigMap", "settings", "team-03"), full=False),)
+    assert made.dependencies == (Dependency(ObjectKey("ConfigMap", "settings", "team-03"), full=False),)
     assert [each.action for each in block_deletes(made, None).findings if each.code == "orphan"] == 11 * [None]
 
 
@@ -139,7 +138,7 @@ def test_an_unreadable_object_of_the_name_and_a_rule_that_is_not_valid_are_rows(
     key = ObjectKey("ConfigMap", "settings", "home")
     world = replace(world, invalid_rules=(bad,), single_reads={key: ApiError(403, "no right")})
     failure = plan_to_explain(NAMED, world, SETTINGS, NOW)
-    assert failure.needs == ()
+    assert failure.dependencies == ()
 
     with_finding = replace(world, failures=(invalid(bad),))
 

@@ -26,15 +26,15 @@ from jobs.core.farm_pods.farm_pod import (
 from jobs.core.farm_pods.observed import Observed, Settings
 from jobs.core.farm_pods.plan import compare, different, plan, to_read_in_full
 from jobs.kit.values.errors import ApiError
-from jobs.kit.values.model import Action, ExitCode, Finding, Fix, Need, ObjectKey, Plan, RunOptions, Severity
-from jobs.kit.values.names import is_name
+from jobs.kit.values.model import Action, Change, Dependency, ExitCode, Finding, ObjectKey, Plan, RunOptions, Severity
 from jobs.kit.values.reads import ReadResult
+from jobs.kit.values.resources import is_name
 from tests.canary import TOKEN
 from tests.farm import pod
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 WEB = Pod("shop", "web", "uid-web", 2)
-WEB_READ = (Need(WEB.key), json.dumps(pod("shop", "web", 2, uid="uid-web")).encode())
+WEB_READ = (Dependency(WEB.key), json.dumps(pod("shop", "web", 2, uid="uid-web")).encode())
 LABELS = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", fullmatch=True)
 NAMES = st.lists(LABELS, min_size=1, max_size=8).map(".".join).filter(lambda name: len(name) <= 253)
 
@@ -60,15 +60,15 @@ def planned(of: Observed, *, verbose: bool = False, **settings: Any) -> Plan:
 
 def outdated() -> Observed:
     """Return an observation of a FarmPod of an earlier pod, which was read again."""
-    return with_documents(observed(WEB, web=STALE), (Need(WEB.place), STALE))
+    return with_documents(observed(WEB, web=STALE), (Dependency(WEB.place), STALE))
 
 
 def codes(of: Plan) -> list[tuple[str, str]]:
     return [(finding.object.name, finding.code) for finding in of.findings]
 
 
-def with_documents(of: Observed, *documents: tuple[Need, bytes | int]) -> Observed:
-    answers: Mapping[Need, ReadResult] = {
+def with_documents(of: Observed, *documents: tuple[Dependency, bytes | int]) -> Observed:
+    answers: Mapping[Dependency, ReadResult] = {
         need: ReadResult(error=ApiError(answer, "no")) if isinstance(answer, int) else ReadResult(answer)
         for need, answer in documents
     }
@@ -145,7 +145,7 @@ def test_the_number_of_containers_is_known_only_if_this_job_alone_wrote_it(entri
     assert found.is_desired(of_metadata) is as_written
     assert (found.is_desired(WEB), found.is_desired(structs.replace(WEB, containers=3))) == (True, False)
     before = planned(Observed(["shop"], [of_metadata], {found.key: found}))
-    assert (before.unchanged, before.needs) == ((1, ()) if as_written else (0, (Need(WEB.place),)))
+    assert (before.unchanged, before.dependencies) == ((1, ()) if as_written else (0, (Dependency(WEB.place),)))
 
 
 @pytest.mark.parametrize("name", ["web", "x" * 250])
@@ -186,14 +186,14 @@ def test_the_number_of_containers_is_not_known_after_a_change_of_spec_or_owner(m
 
 def test_a_pod_without_a_farm_pod_is_read_before_the_write() -> None:
     of_metadata = observed(structs.replace(WEB, containers=None))
-    assert planned(of_metadata).needs == (Need(WEB.key),)
+    assert planned(of_metadata).dependencies == (Dependency(WEB.key),)
 
     found = planned(with_documents(of_metadata, WEB_READ))
 
     assert [(each.code, each.reason) for each in found.findings] == [("missing", "2 containers")]
-    assert found.findings[0].fix == Fix(Action.CREATE, FarmPodManifest(WEB))
+    assert found.findings[0].change == Change(Action.CREATE, FarmPodManifest(WEB))
     blocked = planned(of_metadata, max_objects=0)
-    assert (codes(blocked), blocked.needs) == ([("shop", "over-limit")], ())
+    assert (codes(blocked), blocked.dependencies) == ([("shop", "over-limit")], ())
 
 
 def test_a_pod_that_a_server_lists_twice_is_one_pod() -> None:
@@ -255,7 +255,7 @@ def test_the_plan_is_the_same_without_pods_that_have_their_farm_pods(world: _Wor
     assert not [each for each in left if each.place in farm_pods and is_alone(each, left) and served_by(each, world)]
     expected = planned(Observed(["shop", "team"], pods, world.farm_pods), max_objects=most)
     assert codes(found) == codes(expected)
-    assert found.needs == expected.needs
+    assert found.dependencies == expected.dependencies
     assert (found.unchanged, found.summary, found.brakes) == (expected.unchanged, expected.summary, expected.brakes)
     assert found.order == expected.order
 
@@ -284,24 +284,26 @@ def test_a_farm_pod_that_was_written_and_read_is_as_desired(containers: int) -> 
 def test_any_wrong_spec_is_read_and_repaired(spec: object) -> None:
     broken = json.dumps({**json.loads(document(WEB)), "spec": spec}).encode()
     before = observed(WEB, web=broken)
-    assert planned(before).needs == (Need(WEB.place),)
-    before = with_documents(before, (Need(WEB.place), broken))
-    assert planned(before).needs == (Need(WEB.key),)
+    assert planned(before).dependencies == (Dependency(WEB.place),)
+    before = with_documents(before, (Dependency(WEB.place), broken))
+    assert planned(before).dependencies == (Dependency(WEB.key),)
 
     found = planned(with_documents(before, WEB_READ))
 
     assert codes(found) == [("farm-web", "drifted")]
-    fix = found.findings[0].fix
-    assert fix and fix.action is Action.REPLACE
-    written = json.loads(fix.body.encode())
+    change = found.findings[0].change
+    assert change and change.action is Action.REPLACE
+    written = json.loads(change.body.encode())
     assert (written["spec"], written["metadata"]["resourceVersion"]) == ({"pod": "web", "containers": 2}, "7")
 
 
 def test_of_two_pods_of_one_name_the_one_that_was_read_last_counts() -> None:
     later = Pod("shop", "web", "uid-later", 1)
-    before = with_documents(observed(WEB, web=document(later)), (Need(WEB.place), document(later)))
+    before = with_documents(observed(WEB, web=document(later)), (Dependency(WEB.place), document(later)))
 
-    found = planned(with_documents(before, (Need(WEB.key), json.dumps(pod("shop", "web", uid="uid-later")).encode())))
+    found = planned(
+        with_documents(before, (Dependency(WEB.key), json.dumps(pod("shop", "web", uid="uid-later")).encode()))
+    )
 
     assert (codes(found), found.unchanged) == ([], 1)
 
@@ -311,40 +313,41 @@ def test_a_pod_is_read_again_after_its_farm_pod_was_read_again() -> None:
     assert codes(planned(with_pod)) == [("farm-web", "drifted")]
     assert planned(with_pod).findings[0].reason == "pod/web was recreated"
 
-    assert planned(with_documents(with_pod, (Need(WEB.place), STALE))).needs == (Need(WEB.key),)
+    assert planned(with_documents(with_pod, (Dependency(WEB.place), STALE))).dependencies == (Dependency(WEB.key),)
 
 
 def test_a_farm_pod_that_was_deleted_and_that_another_run_recreated_is_as_desired() -> None:
-    with_pod = with_documents(observed(WEB, web=STALE), (Need(WEB.place), 404), WEB_READ)
+    with_pod = with_documents(observed(WEB, web=STALE), (Dependency(WEB.place), 404), WEB_READ)
     assert codes(planned(with_pod)) == [("farm-web", "missing")]
 
-    found = planned(with_documents(with_pod, (Need(WEB.place, full=False), document(WEB))))
+    found = planned(with_documents(with_pod, (Dependency(WEB.place, full=False), document(WEB))))
 
-    assert (codes(found), found.needs, found.unchanged) == ([], (), 1)
+    assert (codes(found), found.dependencies, found.unchanged) == ([], (), 1)
 
 
 @pytest.mark.parametrize(
-    ("need", "status"), [(Need(WEB.place), 500), (Need(WEB.place, full=False), 500), (Need(WEB.key), 403)]
+    ("need", "status"),
+    [(Dependency(WEB.place), 500), (Dependency(WEB.place, full=False), 500), (Dependency(WEB.key), 403)],
 )
-def test_an_object_that_cannot_be_read_is_reported_and_not_written(need: Need, status: int) -> None:
+def test_an_object_that_cannot_be_read_is_reported_and_not_written(need: Dependency, status: int) -> None:
     found = planned(with_documents(outdated(), (need, status)))
 
     assert codes(found) == [("farm-web", "unreadable")]
-    assert found.findings[0].fix is None
+    assert found.findings[0].change is None
     assert found.findings[0].exit_code is not ExitCode.DONE
 
 
 def test_a_farm_pod_that_is_too_large_to_keep_is_not_written() -> None:
     large = document(WEB, annotations={"theirs": "x" * (64 << 10)}, ownerReferences=[])
 
-    (found,) = planned(with_documents(observed(WEB, web=STALE), (Need(WEB.place), large))).findings
+    (found,) = planned(with_documents(observed(WEB, web=STALE), (Dependency(WEB.place), large))).findings
 
-    assert (found.code, found.fix, "the limit is 64 KiB" in found.reason) == ("unreadable", None, True)
+    assert (found.code, found.change, "the limit is 64 KiB" in found.reason) == ("unreadable", None, True)
 
 
 def test_a_pod_that_is_deleted_during_a_run_is_only_an_info() -> None:
-    (found,) = planned(with_documents(outdated(), (Need(WEB.key), 404))).findings
-    assert (found.code, found.severity, found.fix) == ("retained", Severity.INFO, None)
+    (found,) = planned(with_documents(outdated(), (Dependency(WEB.key), 404))).findings
+    assert (found.code, found.severity, found.change) == ("retained", Severity.INFO, None)
 
 
 def test_farm_pods_of_a_namespace_whose_pods_cannot_be_read_are_not_reported() -> None:
@@ -379,7 +382,7 @@ def test_the_brake_counts_existing_and_missing_farm_pods(most: int, created: int
 
     found = planned(observed(*pods, a=document(pods[0]), other=of_others), max_objects=most)
 
-    assert sum(finding.fix is not None for finding in found.findings) == created
+    assert sum(finding.change is not None for finding in found.findings) == created
     assert {finding.exit_code for finding in found.findings} == {ExitCode.DONE if created else ExitCode.BRAKE}
     assert [(brake.option, brake.value) for brake in found.brakes] == ([] if created else [("--max-objects", "4")])
 
@@ -394,7 +397,7 @@ def farm_of(creates: Mapping[str, int], existing: Mapping[str, int]) -> Observed
 
 
 def served(of: Plan) -> Mapping[str, int]:
-    return dict(Counter(found.object.namespace for found in of.findings if found.fix))
+    return dict(Counter(found.object.namespace for found in of.findings if found.change))
 
 
 @pytest.mark.parametrize(

@@ -8,19 +8,27 @@ from fractions import Fraction
 
 import pytest
 
-from jobs.core.fetch_rates.choice import Choice, Jump, NoFigures, ProviderNeed, choose, date_failure
 from jobs.core.fetch_rates.exchange_rates import (
     BadRateError,
-    Figures,
     MissingError,
     ProviderName,
+    Quote,
     Spec,
     Table,
     change,
-    figures,
+    quote,
     same,
 )
-from jobs.core.fetch_rates.providers import BadDocumentError, table
+from jobs.core.fetch_rates.providers import (
+    BadDocumentError,
+    Choice,
+    Jump,
+    NoQuote,
+    ProviderNeed,
+    choose,
+    date_failure,
+    table,
+)
 from jobs.kit.web import MAX_BODY_BYTES
 from tests.rates import DOCUMENTS, RATES, ago, ecb, frankfurter, open_er_api, today
 
@@ -63,7 +71,7 @@ BY_HAND = [
 def test_a_rate_is_exact_to_the_last_digit(base: str, currency: str, rate: str, inverse: str) -> None:
     given = Table("ecb", DAY, {code: Decimal(text) for code, text in PER_EURO.items()})
 
-    assert figures(given, base, currency) == Figures(rate, inverse, base, currency, DAY, "ecb")
+    assert quote(given, base, currency) == Quote(rate, inverse, base, currency, DAY, "ecb")
 
 
 @pytest.mark.parametrize("base", ["EUR", *PER_EURO])
@@ -72,7 +80,7 @@ def test_computed_rates_are_the_nearest_with_ten_digits(base: str, currency: str
     exact = {"EUR": Fraction(1), **{code: Fraction(text) for code, text in PER_EURO.items()}}
     given = Table("ecb", DAY, {code: Decimal(text) for code, text in PER_EURO.items()})
 
-    found = figures(given, base, currency)
+    found = quote(given, base, currency)
 
     for text, expected in ((found.rate, exact[currency] / exact[base]), (found.inverse, exact[base] / exact[currency])):
         if "EUR" in (base, currency) and Fraction(text) == expected:
@@ -89,7 +97,7 @@ def test_the_digits_of_a_document_are_preserved() -> None:
     assert {c: str(rate) for c, rate in table("ecb", ecb(rates=rates)).rates.items()} == rates
     numbers = b'{"USD":1.10,"GBP":0.30000000000000004441,"CHF":1e-7}'
     read = table("frankfurter", b'{"amount":1.0,"base":"EUR","date":"2026-11-20","rates":%s}' % numbers)
-    found = [figures(read, "EUR", code).rate for code in ("USD", "GBP", "CHF")]
+    found = [quote(read, "EUR", code).rate for code in ("USD", "GBP", "CHF")]
     assert found == ["1.10", "0.30000000000000004441", "0.0000001"]
     for text in rates.values():
         assert str(float(text)) != text, "this test needs numbers that a float changes"
@@ -110,9 +118,9 @@ def test_a_number_that_cannot_be_a_rate_is_refused(rate: str) -> None:
 
     for pair in (("EUR", "USD"), ("USD", "EUR")):
         with pytest.raises(BadRateError):
-            figures(given, *pair)
+            quote(given, *pair)
     with pytest.raises(MissingError, match="has no JPY"):
-        figures(given, "EUR", "JPY")
+        quote(given, "EUR", "JPY")
 
 
 @pytest.mark.parametrize(
@@ -125,11 +133,11 @@ def test_a_change_is_in_percent_of_the_old_rate(before: str, after: str, percent
 
 
 def test_figures_with_an_invalid_field_are_not_complete() -> None:
-    complete = Figures("1.1", "0.9", "EUR", "USD", DAY, "ecb")
+    complete = Quote("1.1", "0.9", "EUR", "USD", DAY, "ecb")
 
     assert complete.are_complete()
     for field, value in [("rate", ""), ("rate", "x"), ("rate", "0"), ("rate", "NaN"), ("date", ""), ("source", "")]:
-        assert not Figures(**{**complete.data(), field: value}).are_complete()
+        assert not Quote(**{**complete.data(), field: value}).are_complete()
 
 
 @pytest.mark.parametrize(("age", "is_valid"), [(-1, False), (0, True), (6, True), (7, False)])
@@ -224,7 +232,7 @@ def test_the_largest_document_takes_a_tenth_of_the_memory_of_a_pod(case: str) ->
 )
 def test_an_invalid_rate_of_a_document_is_refused(document: bytes) -> None:
     with pytest.raises(BadRateError, match="has an invalid USD rate"):
-        figures(table("ecb" if document.startswith(b"<") else "frankfurter", document), "EUR", "USD")
+        quote(table("ecb" if document.startswith(b"<") else "frankfurter", document), "EUR", "USD")
 
 
 YESTERDAY = "2026-11-19"
@@ -243,14 +251,14 @@ def published(**rates: str) -> dict[str, Table | str]:
     return found
 
 
-def last(rate: str, day: str, source: str = "ecb") -> Figures:
-    return Figures(rate, "1", "EUR", "USD", day, source)
+def last(rate: str, day: str, source: str = "ecb") -> Quote:
+    return Quote(rate, "1", "EUR", "USD", day, source)
 
 
 OLD, NEW = last("1.1380", YESTERDAY), last("1.1380", DAY)
 OF_OTHER = last("1.1380", DAY, "frankfurter")
 # spec.provider, the last figures, what the providers have; then the rate, its source, and rates that contradict it
-CHOICES: dict[str, tuple[ProviderName | None, Figures, dict[str, str], tuple[str, ...]]] = {
+CHOICES: dict[str, tuple[ProviderName | None, Quote, dict[str, str], tuple[str, ...]]] = {
     "the same rate of another day": (None, OLD, {"ecb": "1.1380"}, ("1.1380", "ecb")),
     "a correction of the same day": (None, NEW, {"ecb": "1.1381"}, ("1.1381", "ecb")),
     "an older rate": (None, NEW, {"ecb": f"1.1111@{YESTERDAY}"}, ("1.1380", "ecb")),
@@ -301,7 +309,7 @@ def test_the_first_valid_rate_is_chosen_unless_it_jumps_alone(case: str) -> None
 
     assert isinstance(found, Choice)
     differing = [each.rate for each in found.differing]
-    assert (found.figures.rate, found.figures.source, *differing) == expected
+    assert (found.quote.rate, found.quote.source, *differing) == expected
 
 
 @pytest.mark.parametrize(
@@ -332,7 +340,7 @@ def test_many_small_changes_in_a_day_are_a_jump() -> None:
     found = choose(Spec("USD"), last("1.3", DAY), published(ecb="1.4", frankfurter="1.1"), 20, "1.1")
 
     assert isinstance(found, Choice)
-    assert (found.figures.rate, [each.rate for each in found.differing]) == ("1.3", ["1.4", "1.1"])
+    assert (found.quote.rate, [each.rate for each in found.differing]) == ("1.3", ["1.4", "1.1"])
     alone = choose(Spec("USD"), last("1.3", DAY), published(ecb="1.4", frankfurter="failed"), 20, "1.1")
     assert isinstance(alone, Jump)
     assert "ecb has 1.4 of 2026-11-20, a change of 27.3 % from 1.1, the rate before this day" in alone.reason
@@ -341,8 +349,8 @@ def test_many_small_changes_in_a_day_are_a_jump() -> None:
 def test_the_reason_of_a_currency_that_the_first_provider_lacks_does_not_depend_on_the_second() -> None:
     lacking = [choose(Spec("USD"), None, published(ecb="none", frankfurter=other), 20) for other in ("failed", "none")]
 
-    assert [isinstance(each, NoFigures) and each.first_reason for each in lacking] == ["ecb has no USD"] * 2
-    assert [isinstance(each, NoFigures) and each.permanent for each in lacking] == [False, True]
+    assert [isinstance(each, NoQuote) and each.first_reason for each in lacking] == ["ecb has no USD"] * 2
+    assert [isinstance(each, NoQuote) and each.permanent for each in lacking] == [False, True]
 
 
 def test_a_provider_is_read_only_if_it_is_needed() -> None:

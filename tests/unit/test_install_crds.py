@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from jobs.commands import install_crds
-from jobs.kit.files.schema import crd, crd_names
+from jobs.kit.files import crd, crd_names
 from jobs.kit.values.model import ObjectKey
 from jobs.kit.values.resources import CRDS
 

@@ -13,23 +13,23 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from jobs.__main__ import chores
-from jobs.core.fetch_rates import metrics as of_rates
+from jobs.core.fetch_rates import plan as of_rates
 from jobs.core.fetch_rates.exchange_rates import ExchangeRate
 from jobs.core.fetch_rates.exchange_rates import Spec as RateSpec
 from jobs.core.fetch_rates.observed import Observed as ObservedRates
 from jobs.core.fetch_rates.observed import Settings as RateSettings
-from jobs.core.mirror_audit import metrics as of_mirrors
-from jobs.core.roll_workloads import metrics as of_rolls
-from jobs.core.sync_copies import metrics as of_rules
+from jobs.core.mirror_audit import status as of_mirrors
+from jobs.core.roll_workloads import plan as of_rolls
+from jobs.core.sync_copies import status as of_rules
 from jobs.kit.run import gauges
 from jobs.kit.run.gauges import MOST_RESOURCES, Metric, Sample
 from jobs.kit.run.metrics import Families
 from jobs.kit.values.model import (
     Action,
+    Change,
     Deletion,
     ExitCode,
     Finding,
-    Fix,
     ObjectKey,
     Outcome,
     Plan,
@@ -55,8 +55,8 @@ def values(samples: Iterator[Sample], metric: Metric) -> dict[tuple[str, ...], f
     }
 
 
-def finding(code: str, severity: Severity = Severity.WARNING, fix: Fix | None = None, name: str = "a") -> Finding:
-    return Finding(code, severity, ObjectKey("ConfigMap", name, "team"), "", fix, subjects=("settings",))
+def finding(code: str, severity: Severity = Severity.WARNING, change: Change | None = None, name: str = "a") -> Finding:
+    return Finding(code, severity, ObjectKey("ConfigMap", name, "team"), "", change, subjects=("settings",))
 
 
 def test_the_page_lists_all_metrics_with_their_labels_and_meaning() -> None:
@@ -96,10 +96,10 @@ def test_one_namespace_with_many_rates_does_not_displace_those_of_others() -> No
 
 
 def test_findings_that_the_run_resolved_are_not_counted() -> None:
-    fix = Fix(Action.DELETE, Deletion("uid", "1"))
+    change = Change(Action.DELETE, Deletion("uid", "1"))
     results = [
-        Result(finding("orphan", fix=fix), Outcome.DONE),
-        Result(finding("orphan", fix=fix, name="b"), Outcome.FAILED),
+        Result(finding("orphan", change=change), Outcome.DONE),
+        Result(finding("orphan", change=change, name="b"), Outcome.FAILED),
         Result(finding("conflict"), Outcome.REPORTED),
         Result(finding("unchanged", Severity.INFO), Outcome.REPORTED),
     ]

@@ -325,7 +325,7 @@ def test_a_run_reads_its_pod_only_if_a_mirror_uses_its_image() -> None:
     with_mirror = Observed((of.registry_mirror,))
 
     def reads(observed: Observed, settings: Settings) -> list[ObjectKey]:
-        return [need.key for need in plan(observed, settings, datetime.now(timezone.utc)).needs]
+        return [need.key for need in plan(observed, settings, datetime.now(timezone.utc)).dependencies]
 
     assert reads(with_mirror, in_pod) == [pod]
     assert reads(Observed(()), in_pod) == []
@@ -365,7 +365,7 @@ def test_an_orphan_is_deleted_only_if_the_kinds_that_may_use_it_are_readable(unr
 
     def writes(**errors: ApiError) -> list[object]:
         found = plan(Observed((), resources=resources, list_errors=errors), settings, datetime.now(timezone.utc))
-        return [each.fix for each in found.findings if each.fix]
+        return [each.change for each in found.findings if each.change]
 
     assert len(writes()) == 1
     assert writes(**{unread: ApiError(500, "failed")}) == []

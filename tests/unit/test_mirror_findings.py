@@ -25,7 +25,7 @@ from jobs.core.mirror_audit.observed import Observed, Settings
 from jobs.core.mirror_audit.plan import plan
 from jobs.core.mirror_audit.repair import Context
 from jobs.kit.values.errors import ApiError
-from jobs.kit.values.model import Need
+from jobs.kit.values.model import Dependency
 from jobs.kit.values.reads import ReadResult
 from tests.canary import canary
 from tests.unit.test_mirror import PINNED, mirror
@@ -39,7 +39,7 @@ def codes(*mirrors: Mirror, secret: ReadResult | None = None) -> list[str]:
     """Return the codes of the findings about mirrors without resources, except that these are missing."""
     observed = Observed(tuple(each.registry_mirror for each in mirrors))
     if secret:
-        observed = observed.with_documents({Need(mirrors[0].secret): secret}, {})
+        observed = observed.with_documents({Dependency(mirrors[0].secret): secret}, {})
     found = plan(observed, Settings(HERE, "kube-chores:1"), NOW).findings
     return [each.code for each in found if each.code != "missing"]
 
@@ -96,7 +96,7 @@ def test_a_login_is_valid_for_its_upstream_with_and_without_port_443(
 def test_no_registry_starts_before_its_login_was_read(secret: ReadResult, is_blocked: bool) -> None:
     of = mirror(credentialsSecret="login", allowUnauthenticatedReaders=True)
     settings = Settings(HERE, "kube-chores:1", repair=True)
-    observed = Observed((of.registry_mirror,)).with_documents({Need(of.secret): secret}, {})
+    observed = Observed((of.registry_mirror,)).with_documents({Dependency(of.secret): secret}, {})
 
     blocker = Context(of, list(plan(observed, settings, NOW).findings), observed, settings).credentials_blocker()
 

@@ -9,10 +9,10 @@ from msgspec import structs
 
 from jobs.core.sync_copies.kinds import KINDS
 from jobs.kit.data.contents import SECRET, Content, FieldContent, field_content, field_set
-from jobs.kit.data.manifests import ContentManifest, Replacement, changes
+from jobs.kit.data.manifests import ContentManifest, Replacement, content_diff
 from jobs.kit.data.objects import Header, ObjectReducer, Ownership, ReducedObject, WholeObject
 from jobs.kit.values.errors import ApiError
-from jobs.kit.values.model import Change, ObjectKey
+from jobs.kit.values.model import FieldDiff, ObjectKey
 from jobs.kit.values.resources import SECRETS
 from tests.canary import canary
 
@@ -96,15 +96,17 @@ def test_changes_name_every_field_and_hide_the_values_of_secrets() -> None:
     actual = Content("Opaque", {"a": canary(), "deleted": canary()}, immutable=True)
     desired = Content("kubernetes.io/tls", {"a": canary(), "new": canary()})
 
-    assert changes(actual, desired, secret=True) == (
-        Change("data.a", "***", "***"),
-        Change("data.deleted", "***", None),
-        Change("data.new", None, "***"),
-        Change("immutable", "true", None),
-        Change("type", "Opaque", "kubernetes.io/tls"),
+    assert content_diff(actual, desired, secret=True) == (
+        FieldDiff("data.a", "***", "***"),
+        FieldDiff("data.deleted", "***", None),
+        FieldDiff("data.new", None, "***"),
+        FieldDiff("immutable", "true", None),
+        FieldDiff("type", "Opaque", "kubernetes.io/tls"),
     )
-    assert changes(desired, desired, secret=True) == ()
-    assert changes(Content(data={"a": "1"}), Content(data={"a": "2"}), secret=False) == (Change("data.a", "1", "2"),)
+    assert content_diff(desired, desired, secret=True) == ()
+    assert content_diff(Content(data={"a": "1"}), Content(data={"a": "2"}), secret=False) == (
+        FieldDiff("data.a", "1", "2"),
+    )
 
 
 def test_a_replacement_keeps_labels_and_annotations_of_other_clients() -> None:
@@ -165,8 +167,8 @@ def listed(*peers: str) -> FieldContent:
 
 
 def test_a_changed_list_is_compared_item_by_item() -> None:
-    (change,) = changes(listed("a"), listed("a", "b"), secret=False)
-    (created, _) = changes(None, listed("a"), secret=False)
+    (change,) = content_diff(listed("a"), listed("a", "b"), secret=False)
+    (created, _) = content_diff(None, listed("a"), secret=False)
 
     before, after = ((each or "").splitlines() for each in (change.actual, change.desired))
     assert [each.strip() for each in after if each not in before] == ["},", '"team": "b"']
@@ -177,6 +179,6 @@ def test_a_name_that_begins_with_a_bracket_is_compared_as_it_is() -> None:
     def binding(name: str) -> FieldContent:
         return field_content(KINDS["rolebinding"].layout, {"roleRef": {"kind": "ClusterRole", "name": name}})
 
-    (change,) = changes(binding("["), binding("[" + 99 * "x"), secret=False)
+    (change,) = content_diff(binding("["), binding("[" + 99 * "x"), secret=False)
 
     assert (change.actual, change.desired) == ("[", "[" + 99 * "x")

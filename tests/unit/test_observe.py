@@ -8,7 +8,7 @@ import pytest
 from jobs.core.sync_copies.observe import _by_name, _list_of_copies
 from jobs.core.sync_copies.observed import Settings
 from jobs.kit.api.cluster import PAGE_SIZE, Cluster
-from jobs.kit.api.messages import Answer, Request
+from jobs.kit.api.responses import Request, Response
 from jobs.kit.data.contents import Content
 from jobs.kit.data.objects import ObjectReducer, ReducedObject
 from jobs.kit.values.errors import ApiError
@@ -23,16 +23,18 @@ class Server:
         self.data = {"password": encoded(canary())}
         self.asked: list[str] = []
 
-    def stream(self, requests: Iterable[Request]) -> Iterator[Answer]:
+    def stream(self, requests: Iterable[Request]) -> Iterator[Response]:
         return map(self.answer, requests)
 
-    def answer(self, request: Request) -> Answer:
+    def answer(self, request: Request) -> Response:
         self.asked.append(request.path)
         kind = {"apiVersion": "v1", "kind": "SecretList"}
         if "PartialObjectMetadata" in request.accept:
             kind = {"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList"}
         items = [{"metadata": {"name": "login", "namespace": name}, "data": self.data} for name in ("a", "b")]
-        return Answer(request, 200, json.dumps({**kind, "metadata": {"resourceVersion": "1"}, "items": items}).encode())
+        return Response(
+            request, 200, json.dumps({**kind, "metadata": {"resourceVersion": "1"}, "items": items}).encode()
+        )
 
 
 def copies_of(server: Server, *, verify_content: bool) -> Mapping[str, ReducedObject | ApiError]:
@@ -65,8 +67,8 @@ def test_metadata_has_no_content() -> None:
 
 def test_an_answer_that_is_not_a_list_is_an_error_in_one_sentence() -> None:
     class Proxy(Server):
-        def answer(self, request: Request) -> Answer:
-            return Answer(request, 200, b"<html>log in first</html>")
+        def answer(self, request: Request) -> Response:
+            return Response(request, 200, b"<html>log in first</html>")
 
     with pytest.raises(ApiError, match="is not PartialObjectMetadataList"):
         copies_of(Proxy(), verify_content=False)

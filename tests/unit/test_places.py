@@ -17,7 +17,7 @@ from jobs.core.sync_copies.state import context, found, required
 from jobs.kit.data.objects import ReducedObject
 from jobs.kit.values import stamps
 from jobs.kit.values.errors import ApiError, InvalidObjectError
-from jobs.kit.values.model import Action, Finding, Need, ObjectKey, Severity
+from jobs.kit.values.model import Action, Dependency, Finding, ObjectKey, Severity
 from jobs.kit.values.reads import unreadable
 from tests.manifests import ROOT
 from tests.unit.test_plan import CONTENT, SETTINGS, copy, observed, rule, source
@@ -57,11 +57,11 @@ def decided(world: Observed) -> Row:
     (place,) = (each for each in found_places if each.key.namespace.endswith("team"))
     state = required(place, known), found(place, known)
     result = evaluate(place, known)
-    if isinstance(result, Need):
+    if isinstance(result, Dependency):
         return Row(*state, "", "reads")
     if result is None:
         return Row(*state, "unchanged" if place.desired else "", "leaves")
-    return Row(*state, result.code, VERBS[result.fix.action if result.fix else None])
+    return Row(*state, result.code, VERBS[result.change.action if result.change else None])
 
 
 def worlds() -> Iterator[Observed]:

@@ -19,7 +19,18 @@ from jobs.kit.data.contents import Content, digested, field_set, fingerprint
 from jobs.kit.data.objects import Header, Ownership, ReducedObject
 from jobs.kit.values import stamps
 from jobs.kit.values.errors import ApiError, InvalidObjectError
-from jobs.kit.values.model import Action, Change, DryRun, ExitCode, Finding, Need, ObjectKey, Plan, RunOptions, Severity
+from jobs.kit.values.model import (
+    Action,
+    Dependency,
+    DryRun,
+    ExitCode,
+    FieldDiff,
+    Finding,
+    ObjectKey,
+    Plan,
+    RunOptions,
+    Severity,
+)
 from jobs.kit.values.reads import Head, ReadResult, unreadable
 from jobs.kit.values.stamps import MANAGER
 from jobs.kit.values.text import HIDDEN
@@ -93,7 +104,7 @@ def only(result: Plan) -> Finding:
 def test_a_copy_as_desired_is_unchanged_without_a_read() -> None:
     result = planned(observed([rule()], [source()], [copy("team", source(), rule())], "team"))
 
-    assert (result.findings, result.needs, result.unchanged) == ((), (), 1)
+    assert (result.findings, result.dependencies, result.unchanged) == ((), (), 1)
 
 
 def test_a_copy_with_a_removed_or_added_field_is_read_first() -> None:
@@ -103,7 +114,7 @@ def test_a_copy_with_a_removed_or_added_field_is_read_first() -> None:
         changed = structs.replace(ownership, content=field_set(ours))
         edited = structs.replace(whole, header=structs.replace(whole.header, ownership=changed))
         world = observed([rule()], [source()], [edited], "team")
-        assert planned(world).needs == (Need(ObjectKey("ConfigMap", "settings", "team")),)
+        assert planned(world).dependencies == (Dependency(ObjectKey("ConfigMap", "settings", "team")),)
 
 
 def test_a_changed_source_replaces_exactly_the_listed_version_without_a_read() -> None:
@@ -111,10 +122,10 @@ def test_a_changed_source_replaces_exactly_the_listed_version_without_a_read() -
 
     finding = only(planned(observed([rule()], [changed], [copy("team", source(), rule())], "team")))
 
-    assert finding.fix
-    assert (finding.code, finding.fix.action) == ("outdated", Action.REPLACE)
-    assert b'"resourceVersion":"5"' in finding.fix.body.encode()
-    assert b'"uid":"copy-uid"' in finding.fix.body.encode()
+    assert finding.change
+    assert (finding.code, finding.change.action) == ("outdated", Action.REPLACE)
+    assert b'"resourceVersion":"5"' in finding.change.body.encode()
+    assert b'"uid":"copy-uid"' in finding.change.body.encode()
 
 
 def test_a_recreated_source_with_the_same_content_updates_the_stamp() -> None:
@@ -122,7 +133,7 @@ def test_a_recreated_source_with_the_same_content_updates_the_stamp() -> None:
 
     finding = only(planned(observed([rule()], [recreated], [copy("team", source(), rule())], "team")))
 
-    assert finding.fix and finding.fix.action is Action.REPLACE
+    assert finding.change and finding.change.action is Action.REPLACE
 
 
 def test_two_rules_that_select_the_same_source_create_one_copy() -> None:
@@ -131,7 +142,7 @@ def test_two_rules_that_select_the_same_source_create_one_copy() -> None:
     finding = only(planned(observed(rules, [source()], [], "team")))
 
     assert finding.subjects == ("a", "b")
-    assert b'"kubechores.dev/rule":"kube-chores/a"' in ((finding.fix and finding.fix.body.encode()) or b"")
+    assert b'"kubechores.dev/rule":"kube-chores/a"' in ((finding.change and finding.change.body.encode()) or b"")
 
 
 def test_a_source_is_never_adopted_even_when_the_list_of_sources_failed() -> None:
@@ -143,9 +154,9 @@ def test_a_source_is_never_adopted_even_when_the_list_of_sources_failed() -> Non
     metadata = b'{"name": "settings", "namespace": "other", "labels": {"copyrator": "true"}}'
     document = ReadResult(b'{"metadata": %s, "data": {"c": "3"}}' % metadata)
 
-    finding = only(planned(replace(world, sources=read_queries).with_documents({Need(place): document}, {})))
+    finding = only(planned(replace(world, sources=read_queries).with_documents({Dependency(place): document}, {})))
 
-    assert (finding.code, finding.object, finding.fix) == ("conflict", place, None)
+    assert (finding.code, finding.object, finding.change) == ("conflict", place, None)
     assert "a rule selects it as a source" in finding.reason
 
 
@@ -155,10 +166,10 @@ def test_a_source_of_another_rule_is_not_adopted_under_a_target_name() -> None:
     metadata = b'{"name": "theirs", "namespace": "team", "labels": {"copyrator": "true"}}'
     document = ReadResult(b'{"metadata": %s, "data": {"c": "3"}}' % metadata)
 
-    result = planned(world.with_documents({Need(place): document}, {}))
+    result = planned(world.with_documents({Dependency(place): document}, {}))
 
     (found,) = (each for each in result.findings if each.object == place)
-    assert (found.code, found.fix) == ("conflict", None)
+    assert (found.code, found.change) == ("conflict", None)
     assert "a rule selects it as a source" in found.reason
 
 
@@ -179,15 +190,15 @@ def test_a_copy_changes_its_source_only_in_a_run_that_could_read_everything() ->
 
     uncertain_plan = planned(replace(world, failures=(unreadable,)))
     (uncertain,) = (finding for finding in uncertain_plan.findings if finding.object.namespace == "team")
-    assert (uncertain.code, uncertain.fix, uncertain.subjects) == ("unreadable", None, ("b",))
+    assert (uncertain.code, uncertain.change, uncertain.subjects) == ("unreadable", None, ("b",))
     assert uncertain.reason.startswith("stays a copy of home/settings")
 
     (held,) = (finding for finding in planned(world).findings if finding.object.namespace == "team")
-    assert (held.code, held.fix) == ("source-changed", None)
+    assert (held.code, held.change) == ("source-changed", None)
 
     confirmed = planned(world, replace(SETTINGS, max_deletes=10))
     (changed,) = (finding for finding in confirmed.findings if finding.object.namespace == "team")
-    assert changed.fix
+    assert changed.change
     assert changed.reason == "source changed from home/settings to other/settings"
 
 
@@ -290,7 +301,7 @@ def test_an_orphan_whose_stamp_has_no_policy_is_retained() -> None:
 
     assert only(planned(observed([], [], [orphan], "team"))).code == "orphan"
     retained = only(planned(observed([], [], [without], "team")))
-    assert (retained.code, retained.fix) == ("retained", None)
+    assert (retained.code, retained.change) == ("retained", None)
 
 
 def test_a_diff_of_a_secret_hides_changed_annotations() -> None:
@@ -301,7 +312,7 @@ def test_a_diff_of_a_secret_hides_changed_annotations() -> None:
 
     found = only(planned(world, replace(SETTINGS, run=RunOptions(diff=True))))
 
-    assert found.changes == (Change("annotation note", None, HIDDEN),)
+    assert found.diff == (FieldDiff("annotation note", None, HIDDEN),)
 
 
 def test_a_copy_of_a_source_that_cannot_be_decoded_stays() -> None:
@@ -311,7 +322,7 @@ def test_a_copy_of_a_source_that_cannot_be_decoded_stays() -> None:
     incomplete = replace(world, sources=dict.fromkeys(world.sources, (invalid,)))
 
     assert only(planned(world)).code == "orphan"
-    found = [(each.code, each.object.namespace, each.fix) for each in planned(incomplete).findings]
+    found = [(each.code, each.object.namespace, each.change) for each in planned(incomplete).findings]
     assert found == [("unreadable", "home", None), ("unreadable", "team", None)]
 
 
@@ -325,7 +336,7 @@ def test_a_terminating_namespace_is_skipped() -> None:
 def test_a_dry_run_reads_every_missing_place_and_reports_conflicts() -> None:
     world = observed([rule()], [source()], [], "team-a", "team-b")
     settings = replace(SETTINGS, run=RunOptions(dry_run=DryRun.CLIENT))
-    needs = planned(world, settings).needs
+    needs = planned(world, settings).dependencies
     absent = ReadResult(error=ApiError(404, "not found"))
     of_others = ReadResult(b'{"metadata": {"name": "settings", "namespace": "team-b"}}')
     with_reads = world.with_documents(dict(zip(needs, (absent, of_others), strict=True)), {})
@@ -348,7 +359,7 @@ def test_metadata_of_the_rule_is_set_and_removed_and_that_of_others_stays() -> N
     finding = only(planned(observed([now_without], [source(labels={"team": "blue"})], [there], "team")))
 
     assert finding.reason == "label ours, label team changed"
-    body = finding.fix.body.encode() if finding.fix else b""
+    body = finding.change.body.encode() if finding.change else b""
     assert b'"ours"' not in body
     assert b'"theirs":"2"' in body
     assert b'"team":"blue"' in body
@@ -407,7 +418,7 @@ def test_a_mistaken_rule_blocks_the_deletion_of_copies_that_it_may_select(mistak
 
     (found,) = (each for each in planned(world).findings if each.code == "orphan")
 
-    assert (found.exit_code is ExitCode.BRAKE, found.fix is None) == (is_blocked, is_blocked)
+    assert (found.exit_code is ExitCode.BRAKE, found.change is None) == (is_blocked, is_blocked)
     assert found.subjects == (("new",) if is_blocked else ("deleted",))
 
 
@@ -421,7 +432,7 @@ def test_a_mistaken_rule_does_not_block_the_deletion_of_copies_of_other_sources(
 
     (found,) = (each for each in planned(world).findings if each.code == "orphan")
 
-    assert found.fix
+    assert found.change
 
 
 def test_a_copy_of_a_source_that_is_never_copied_is_deleted_although_its_rule_may_be_mistaken() -> None:
@@ -433,7 +444,7 @@ def test_a_copy_of_a_source_that_is_never_copied_is_deleted_although_its_rule_ma
     findings = {each.code: each for each in planned(world).findings}
 
     assert findings.keys() == {"nothing-selected", "skipped", "orphan"}
-    assert findings["orphan"].fix
+    assert findings["orphan"].change
 
 
 def test_choices_of_many_namespaces_that_are_not_valid_are_bounded_and_prevent_no_deletion() -> None:
@@ -449,7 +460,7 @@ def test_choices_of_many_namespaces_that_are_not_valid_are_bounded_and_prevent_n
     more = 'annotation kubechores.dev/copies is "no", which has no effect; set it to "true" or "false"'
     assert [each.reason for each in invalid] == [*19 * [more], f"{more} (5 more namespaces, see -v)"]
     assert [each.object.name for each in verbose.findings if each.code == "invalid"] == names
-    assert [each.code for each in plain.findings if each.fix] == ["orphan"]
+    assert [each.code for each in plain.findings if each.change] == ["orphan"]
 
 
 @pytest.mark.parametrize(

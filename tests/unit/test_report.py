@@ -9,17 +9,17 @@ import pytest
 import yaml
 from msgspec import structs
 
-from jobs.kit.api.messages import Traffic
+from jobs.kit.api.responses import Traffic
 from jobs.kit.run import report
-from jobs.kit.run.rows import _quote
+from jobs.kit.run.report import _quote
 from jobs.kit.values.model import (
     Action,
     Body,
     Change,
     DryRun,
     ExitCode,
+    FieldDiff,
     Finding,
-    Fix,
     ObjectKey,
     Outcome,
     Plan,
@@ -31,17 +31,17 @@ from jobs.kit.values.model import (
 from tests.hostile_text import HOSTILE, left_in
 
 LOGIN = ObjectKey("Secret", "login", "team-a")
-CREATE = Finding("missing", Severity.WARNING, LOGIN, "from home/login", Fix(Action.CREATE, Body()))
+CREATE = Finding("missing", Severity.WARNING, LOGIN, "from home/login", Change(Action.CREATE, Body()))
 CHANGES = (
-    *(Change("data.a", "1\n2\n", "1\n3\n"), Change("data.b", None, "x")),
-    *(Change("data.c", "y", None), Change("data.d", "***", "***")),
+    *(FieldDiff("data.a", "1\n2\n", "1\n3\n"), FieldDiff("data.b", None, "x")),
+    *(FieldDiff("data.c", "y", None), FieldDiff("data.d", "***", "***")),
 )
 REPLACE = Finding(
     "drifted",
     Severity.WARNING,
     ObjectKey("ConfigMap", "settings", "team-b"),
     "data.a changed",
-    Fix(Action.REPLACE, Body()),
+    Change(Action.REPLACE, Body()),
     CHANGES,
     ("rule",),
 )
@@ -130,8 +130,8 @@ def test_verbose_also_shows_info_results(capsys: pytest.CaptureFixture[str]) -> 
 def test_findings_can_be_grouped_by_custom_resource_worst_first(capsys: pytest.CaptureFixture[str]) -> None:
     def finding(code: str, severity: Severity, name: str, *subjects: str) -> Result:
         reason = "spec.replicas " + 30 * "is not as it should be "
-        change = (Change("spec.replicas", "2" * 100, "1"),)
-        found = Finding(code, severity, ObjectKey("Service", name), reason, changes=change, subjects=subjects)
+        change = (FieldDiff("spec.replicas", "2" * 100, "1"),)
+        found = Finding(code, severity, ObjectKey("Service", name), reason, diff=change, subjects=subjects)
         return Result(found, Outcome.REPORTED)
 
     results = [
@@ -179,15 +179,15 @@ def hostile_field(kind: Any) -> Any:
         "str": HOSTILE,
         "ObjectKey": ObjectKey(HOSTILE, HOSTILE, HOSTILE),
         "tuple[str, ...]": (HOSTILE,),
-        "tuple[Change, ...]": (
-            Change(HOSTILE, None, HOSTILE),
-            Change(HOSTILE, HOSTILE, None),
-            Change(HOSTILE, HOSTILE, f"{HOSTILE}\nz"),
-            Change(HOSTILE, HOSTILE.replace("\n", ""), HOSTILE.replace("\n", "z")),
+        "tuple[FieldDiff, ...]": (
+            FieldDiff(HOSTILE, None, HOSTILE),
+            FieldDiff(HOSTILE, HOSTILE, None),
+            FieldDiff(HOSTILE, HOSTILE, f"{HOSTILE}\nz"),
+            FieldDiff(HOSTILE, HOSTILE.replace("\n", ""), HOSTILE.replace("\n", "z")),
         ),
         "Severity": Severity.WARNING,
         "ExitCode": ExitCode.DONE,
-        "Fix | None": None,
+        "Change | None": None,
     }
     return values[kind]
 
@@ -220,8 +220,8 @@ def test_a_long_cell_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_diff_of_many_lines_is_cut_and_verbose_shows_them_all(capsys: pytest.CaptureFixture[str]) -> None:
-    change = Change("data.a", "\n".join(map(str, range(1000))), "\n".join(map(str, range(1000, 2000))))
-    long = Finding("drifted", Severity.WARNING, ObjectKey("ConfigMap", "a", "team-c"), "", changes=(change,))
+    change = FieldDiff("data.a", "\n".join(map(str, range(1000))), "\n".join(map(str, range(1000, 2000))))
+    long = Finding("drifted", Severity.WARNING, ObjectKey("ConfigMap", "a", "team-c"), "", diff=(change,))
 
     cut = shown(capsys, Result(long, Outcome.REPORTED), diff=True).splitlines()
     whole = shown(capsys, Result(long, Outcome.REPORTED), diff=True, verbose=True).splitlines()

@@ -6,7 +6,7 @@ import pytest
 
 from jobs.core.roll_workloads import observe
 from jobs.core.roll_workloads.observe import within_bounds
-from jobs.kit.values.model import Need, ObjectKey
+from jobs.kit.values.model import Dependency, ObjectKey
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
@@ -17,17 +17,17 @@ def _small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(observe, "MOST", 25)
 
 
-def wanted(namespace: str, workloads: int, sources: int) -> dict[ObjectKey, list[Need]]:
+def wanted(namespace: str, workloads: int, sources: int) -> dict[ObjectKey, list[Dependency]]:
     """Return workloads of a namespace, each with its own sources."""
     return {
         ObjectKey("Deployment", f"web-{one}", namespace): [
-            Need(ObjectKey("ConfigMap", f"c-{one}-{each}", namespace)) for each in range(sources)
+            Dependency(ObjectKey("ConfigMap", f"c-{one}-{each}", namespace)) for each in range(sources)
         ]
         for one in range(workloads)
     }
 
 
-def count(needs: set[Need], namespace: str) -> int:
+def count(needs: set[Dependency], namespace: str) -> int:
     return sum(each.key.namespace == namespace for each in needs)
 
 
@@ -67,7 +67,7 @@ def test_later_runs_read_what_this_one_does_not() -> None:
 
 
 def test_shared_sources_count_once() -> None:
-    shared = [Need(ObjectKey("ConfigMap", f"c-{each}", "shop")) for each in range(10)]
+    shared = [Dependency(ObjectKey("ConfigMap", f"c-{each}", "shop")) for each in range(10)]
     worlds = {ObjectKey("Deployment", f"web-{one}", "shop"): shared for one in range(50)}
 
     assert within_bounds(worlds, (), NOW) == (set(shared), [])

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from jobs.core.sync_copies.metrics import RULE_READY, gauges
 from jobs.core.sync_copies.observed import Namespace, Observed, Settings, Source
 from jobs.core.sync_copies.plan import plan
 from jobs.core.sync_copies.rules import Rule, Spec
 from jobs.core.sync_copies.selectors import LabelSelector
-from jobs.core.sync_copies.status import MOST_LISTED, status_updates
+from jobs.core.sync_copies.status import MOST_LISTED, RULE_READY, gauges, status_updates
 from jobs.kit.data.contents import Content, field_set
 from jobs.kit.data.objects import Header, Ownership, ReducedObject
 from jobs.kit.values.conditions import StatusUpdate
@@ -46,7 +45,7 @@ def observed(by: Rule, *sources: Source, namespaces: tuple[str, ...] = TEAMS) ->
 
 
 def done(finding: Finding) -> Result:
-    return Result(finding, Outcome.DONE if finding.fix else Outcome.REPORTED)
+    return Result(finding, Outcome.DONE if finding.change else Outcome.REPORTED)
 
 
 def refused(code: str, *namespaces: str) -> Settle:
@@ -92,7 +91,7 @@ def test_copies_that_are_not_written_are_not_counted() -> None:
 
 def test_unchanged_copies_count_also_if_the_run_reports_them() -> None:
     def settle(finding: Finding) -> Result:
-        return Result(structs.replace(finding, code="unchanged", fix=None), Outcome.REPORTED)
+        return Result(structs.replace(finding, code="unchanged", change=None), Outcome.REPORTED)
 
     assert counts(status(observed(rule(), source()), settle)) == (1, 3, 3, 0)
 

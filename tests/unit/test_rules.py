@@ -12,7 +12,7 @@ import yaml
 from jobs.core.sync_copies.observe import rules_from_files
 from jobs.core.sync_copies.rules import Keys, Rule, Spec, parse_rule
 from jobs.core.sync_copies.selectors import LabelSelector
-from jobs.kit.files.schema import crd
+from jobs.kit.files import crd
 from jobs.kit.values.errors import ConfigurationError
 from jobs.kit.values.model import ObjectKey
 from jobs.kit.values.reads import Head, Invalid

@@ -10,13 +10,13 @@ import pytest
 from click.testing import CliRunner
 
 from jobs.__main__ import chores
-from jobs.core.fetch_rates.exchange_rates import Figures
+from jobs.core.fetch_rates.exchange_rates import Quote
 from jobs.core.sync_copies.kinds import KINDS
 from jobs.kit.run.flags import variable
 from jobs.kit.values.registry import JOBS, SETTINGS, module
 from tests.manifests import ROOT, everything
 
-FIGURES = Figures("1.1", "0.9", "EUR", "USD", "2026-01-02", "ecb")
+FIGURES = Quote("1.1", "0.9", "EUR", "USD", "2026-01-02", "ecb")
 SECURITY = (ROOT / "docs" / "security.md").read_text()
 
 

@@ -633,7 +633,7 @@ def test_each_reason_of_failed_writes_is_a_problem_with_its_number_of_namespaces
     failed = [{"namespace": name, "reason": reason} for name, reason in reasons.items()]
     ready = ("False", "Denied", "a policy refused it")
     rule = custom("CopyratorRule", "ca", "kube-chores", {}, ready, failedNamespaces=failed, failedNamespaceCount=700)
-    planned = [finding("missing", configmap(name), fix=write()) for name in reasons]
+    planned = [finding("missing", configmap(name), change=write()) for name in reasons]
     own = Evaluated(planned) if is_evaluated else Evaluated(note="no rights")
 
     observed = synced(rules=[rule], evaluated={"sync-copies": own})
@@ -650,7 +650,7 @@ def test_each_reason_of_failed_writes_is_a_problem_with_its_number_of_namespaces
 def test_a_conflict_that_the_evaluation_lists_is_not_a_second_problem() -> None:
     failed = [{"namespace": "team-a", "reason": "Conflict"}, {"namespace": "team-b", "reason": "Denied"}]
     rule = custom("CopyratorRule", "ca", "kube-chores", {}, ("False", "Conflict", "x"), failedNamespaces=failed)
-    found = [finding("conflict", configmap("team-a")), finding("missing", configmap("team-c"), fix=write())]
+    found = [finding("conflict", configmap("team-a")), finding("missing", configmap("team-c"), change=write())]
 
     assert the_problem(evaluated(*found, rules=[rule]))["object"]["kind"] == "ConfigMap"
 

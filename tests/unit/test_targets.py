@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from jobs.core.sync_copies import targets as module
+from jobs.core.sync_copies import desired as module
+from jobs.core.sync_copies.desired import targets_of_rules, why_no_target
 from jobs.core.sync_copies.observed import Namespace
 from jobs.core.sync_copies.rules import Rule, Spec, Targets
 from jobs.core.sync_copies.selectors import Expression, LabelSelector, glob_matcher, names_matching
-from jobs.core.sync_copies.targets import targets_of_rules, why_no_target
 from jobs.kit.values.model import ObjectKey
 from jobs.kit.values.reads import Head
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.kit.values.turns import in_turns
+from jobs.kit.run.brakes import in_turns
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers())), st.integers(1, 5))

@@ -20,7 +20,7 @@ import responses
 from urllib3.exceptions import SSLError
 
 from jobs.kit import web
-from jobs.kit.values.reads import Page
+from jobs.kit.values.reads import Download
 from jobs.kit.values.text import without_credentials
 from jobs.kit.web import fetch, fetch_all
 from tests.control_plane import expire, make_certificates
@@ -41,7 +41,7 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_document_is_requested_once_with_the_user_agent() -> None:
     answer = responses.get(URL, b"<rates/>")
 
-    assert fetch(URL, AGENT) == Page(b"<rates/>", status=200)
+    assert fetch(URL, AGENT) == Download(b"<rates/>", status=200)
 
     (call,) = answer.calls
     assert call.request.headers["User-Agent"] == AGENT
@@ -54,7 +54,7 @@ def test_a_temporary_failure_is_retried(status: int) -> None:
     responses.get(URL, b"", status=status)
     responses.get(URL, b"at last")
 
-    assert fetch(URL, AGENT) == Page(b"at last", status=200)
+    assert fetch(URL, AGENT) == Download(b"at last", status=200)
     assert len(responses.calls) == 3
 
 
@@ -93,7 +93,7 @@ def test_many_documents_are_fetched_some_at_a_time(monkeypatch: pytest.MonkeyPat
 
     pages = fetch_all(numbers, AGENT, lambda: False)
 
-    assert pages == {url: Page(url.encode(), status=200) for url in numbers}
+    assert pages == {url: Download(url.encode(), status=200) for url in numbers}
     assert list(pages) == numbers
 
 
@@ -111,7 +111,7 @@ def test_a_request_that_never_ends_delays_the_next_only_until_its_limit(monkeypa
 
     pages = fetch_all([silent, good], AGENT, lambda: False)
 
-    assert pages == {silent: Page(error="no complete answer within 2 seconds"), good: Page(status=200)}
+    assert pages == {silent: Download(error="no complete answer within 2 seconds"), good: Download(status=200)}
     end.set()
 
 
@@ -147,7 +147,7 @@ def test_a_redirect_that_leaves_https_is_not_followed(url: str) -> None:
     responses.get(URL, status=302, headers={"Location": "http://rates.example.com/daily.xml"})
     plain = responses.get("http://rates.example.com/daily.xml", b"<rates/>")
 
-    assert fetch(url, AGENT) == Page(error="redirected from https to http")
+    assert fetch(url, AGENT) == Download(error="redirected from https to http")
     assert plain.call_count == 0
 
 
@@ -156,7 +156,7 @@ def test_a_redirect_within_https_is_followed() -> None:
     responses.get(URL, status=301, headers={"Location": "https://elsewhere.example.com/daily.xml"})
     responses.get("https://elsewhere.example.com/daily.xml", b"<rates/>")
 
-    assert fetch(URL, AGENT) == Page(b"<rates/>", status=200)
+    assert fetch(URL, AGENT) == Download(b"<rates/>", status=200)
 
 
 @responses.activate
@@ -171,7 +171,7 @@ def test_the_body_of_a_redirect_is_not_decompressed() -> None:
     responses.get(URL, b"broken", status=302, headers={"Location": "/elsewhere", "Content-Encoding": "gzip"})
     responses.get(URL.partition("/daily")[0] + "/elsewhere", b"<rates/>")
 
-    assert fetch(URL, AGENT) == Page(b"<rates/>", status=200)
+    assert fetch(URL, AGENT) == Download(b"<rates/>", status=200)
 
 
 @responses.activate
@@ -218,14 +218,14 @@ def test_a_stopped_run_does_not_wait_for_documents(monkeypatch: pytest.MonkeyPat
 
     page = fetch(URL, AGENT, lambda: next(asked) > 2)
 
-    assert page == Page(error="not fetched: the run was stopped")
+    assert page == Download(error="not fetched: the run was stopped")
     assert not end.is_set(), "the server would still be waited for"
     end.set()
 
 
 @pytest.mark.parametrize("url", ["http://a..b/", f"http://{'a' * 64}.example.com/", "http://[::1/", "http://x:y/"])
 def test_an_invalid_url_is_an_error(url: str) -> None:
-    assert fetch(url, AGENT) == Page(error="the request failed; check the URL")
+    assert fetch(url, AGENT) == Download(error="the request failed; check the URL")
 
 
 def test_a_missing_file_of_authorities_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,7 +239,7 @@ def test_an_endless_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(web, "TOTAL_SECONDS", 0.2)
     monkeypatch.setattr(web, "_get_body", lambda *_: end.wait(30))
 
-    assert fetch(URL, AGENT) == Page(error="no complete answer within 0.2 seconds")
+    assert fetch(URL, AGENT) == Download(error="no complete answer within 0.2 seconds")
     end.set()
 
 
@@ -363,7 +363,7 @@ def test_a_response_that_is_not_a_document_is_described(case: str) -> None:
 )
 def test_a_compressed_document_is_decompressed(encoding: str, body: bytes) -> None:
     with answering(encoded(encoding, body)) as url:
-        assert fetch(url, AGENT) == Page(DOCUMENT, status=200)
+        assert fetch(url, AGENT) == Download(DOCUMENT, status=200)
 
 
 def test_gzip_is_the_only_encoding_that_is_accepted() -> None:

@@ -241,9 +241,9 @@ def test_a_slow_rollout_completes_although_its_config_changes_each_minute() -> N
         observed = Observed((found.key,), workloads={found.key: found}, sources={ObjectKey(*SETTINGS): source})
         result = evaluate(found.key, observed, settings, now)
         assert isinstance(result, Finding)
-        if result.fix:
-            assert isinstance(result.fix.body, BaselinePatch)
-            found = structs.replace(found, baseline=result.fix.body.baseline)
+        if result.change:
+            assert isinstance(result.change.body, BaselinePatch)
+            found = structs.replace(found, baseline=result.change.body.baseline)
             rolls.append(now)
 
     minutes = [int((later - earlier).total_seconds() / 60) for earlier, later in pairwise(rolls)]

@@ -11,9 +11,9 @@ import msgspec
 from msgspec import Meta, Raw, Struct, field
 
 from jobs.kit.values import stamps
-from jobs.kit.values.decoding import ManagedFieldsEntry, decode
 from jobs.kit.values.errors import InvalidObjectError
-from jobs.kit.values.model import Body, Change, ObjectKey
+from jobs.kit.values.model import Body, FieldDiff, ObjectKey
+from jobs.kit.values.reads import ManagedFieldsEntry, decode
 from jobs.kit.values.resources import FARM_PODS, PODS
 from jobs.kit.values.stamps import MANAGER
 
@@ -237,15 +237,15 @@ class FarmPod(Struct, frozen=True, gc=False):
         is_of_pod = self.owner == pod.uid and self.pod == pod.name and self.has_source
         return is_of_pod and (self.as_written if pod.containers is None else self.containers == pod.containers)
 
-    def differences(self, pod: Pod) -> tuple[Change, ...]:
+    def differences(self, pod: Pod) -> tuple[FieldDiff, ...]:
         """Return the fields that differ from the desired FarmPod of this pod, which was read in full."""
         source = f"metadata.annotations[{stamps.SOURCE}]"
         desired = f"{pod.namespace}/{pod.name}"
         fields = (
-            Change("metadata.ownerReferences", self.owner or None, pod.uid),
-            Change("spec.containers", str(self.containers), str(pod.containers)),
-            Change("spec.pod", self.pod, pod.name),
-            Change(source, desired if self.has_source else None, desired),
+            FieldDiff("metadata.ownerReferences", self.owner or None, pod.uid),
+            FieldDiff("spec.containers", str(self.containers), str(pod.containers)),
+            FieldDiff("spec.pod", self.pod, pod.name),
+            FieldDiff(source, desired if self.has_source else None, desired),
         )
         return tuple(each for each in fields if each.actual != each.desired)
 
@@ -276,6 +276,6 @@ class FarmPodManifest(Body, frozen=True, gc=False):
         head = {"apiVersion": FARM_PODS.api_version, "kind": FARM_PODS.kind}
         return msgspec.json.encode({**head, "metadata": metadata, "spec": _Spec(pod.name, pod.containers)})
 
-    def changed_by_server(self, answer: bytes) -> tuple[str, ...]:
+    def changed_by_server(self, response: bytes) -> tuple[str, ...]:
         """Return the fields in which the server's response differs: admission changed them."""
-        return tuple(change.field for change in reduce_farm_pod(answer).differences(self.pod))
+        return tuple(difference.field for difference in reduce_farm_pod(response).differences(self.pod))

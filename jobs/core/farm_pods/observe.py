@@ -12,10 +12,9 @@ from jobs.core.farm_pods.observed import OPT_IN, Observed, Settings
 from jobs.core.farm_pods.plan import Compared, compare, different, to_read_in_full
 from jobs.kit.api.cluster import Cluster, List, complete, retry_if_expired
 from jobs.kit.api.custom_resources import not_installed
-from jobs.kit.values.decoding import PartialObject
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.model import ObjectKey
-from jobs.kit.values.reads import InvalidObject, read_failure, unreadable
+from jobs.kit.values.reads import InvalidObject, PartialObject, read_failure, unreadable
 from jobs.kit.values.resources import FARM_PODS, NAMESPACES, PODS
 
 # A list of one namespace is as much work as this number of pods in the list of all namespaces (docs/performance.md).

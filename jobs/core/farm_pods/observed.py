@@ -9,10 +9,9 @@ import msgspec
 from msgspec import structs
 
 from jobs.core.farm_pods.farm_pod import FarmPod, Pod, PodObject, place, reduce_farm_pod, reduce_pod
-from jobs.kit.values.decoding import decode, decode_plain
 from jobs.kit.values.errors import ApiError, InvalidObjectError
-from jobs.kit.values.model import Finding, Need, ObjectKey, RunOptions
-from jobs.kit.values.reads import Page, ReadResult
+from jobs.kit.values.model import Dependency, Finding, ObjectKey, RunOptions
+from jobs.kit.values.reads import Download, ReadResult, decode, decode_plain
 from jobs.kit.values.resources import FARM_PODS
 
 OPT_IN = "kubechores.dev/farm"
@@ -54,27 +53,29 @@ class Observed:
         """Return the FarmPod as it was read last, or the error of that read; None if it does not exist."""
         return self.single_reads[place] if place in self.single_reads else self.farm_pods.get(place)
 
-    def with_documents(self, documents: Mapping[Need, ReadResult], _pages: Mapping[str, Page]) -> Observed:
+    def with_documents(
+        self, documents: Mapping[Dependency, ReadResult], _downloads: Mapping[str, Download]
+    ) -> Observed:
         """Return a copy with these `documents` added.
 
         A pod that was read before its FarmPod is dropped: the FarmPod may have been written for a later pod.
         """
         farm_pods, single_reads, pod_reads = dict(self.farm_pods), dict(self.single_reads), dict(self.pod_reads)
-        for need, document in documents.items():
-            if need.key.kind != FARM_PODS.kind:
-                pod_reads[place(need.key.namespace, need.key.name)] = document.reduced_if_exists(
+        for dependency, document in documents.items():
+            if dependency.key.kind != FARM_PODS.kind:
+                pod_reads[place(dependency.key.namespace, dependency.key.name)] = document.reduced_if_exists(
                     lambda body: reduce_pod(decode(body, PodObject))
                 )
                 continue
-            single_reads.pop(need.key, None)
-            pod_reads.pop(need.key, None)
-            found = document.reduced_if_exists(_farm_pod_read if need.full else reduce_farm_pod)
-            if need.full or isinstance(found, ApiError):
-                single_reads[need.key] = found
+            single_reads.pop(dependency.key, None)
+            pod_reads.pop(dependency.key, None)
+            found = document.reduced_if_exists(_farm_pod_read if dependency.full else reduce_farm_pod)
+            if dependency.full or isinstance(found, ApiError):
+                single_reads[dependency.key] = found
             elif found:
-                farm_pods[need.key] = found
+                farm_pods[dependency.key] = found
             else:
-                farm_pods.pop(need.key, None)
+                farm_pods.pop(dependency.key, None)
         return replace(self, farm_pods=farm_pods, single_reads=single_reads, pod_reads=pod_reads)
 
 

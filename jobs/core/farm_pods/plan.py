@@ -12,10 +12,10 @@ from jobs.kit.values.errors import ApiError
 from jobs.kit.values.model import (
     Action,
     Brake,
+    Change,
+    Dependency,
     ExitCode,
     Finding,
-    Fix,
-    Need,
     ObjectKey,
     Plan,
     Severity,
@@ -103,7 +103,7 @@ def admitted(creates: Mapping[str, int], existing: int, pods: Mapping[str, int],
     return found
 
 
-def evaluate(pod: Pod, observed: Observed, settings: Settings) -> Finding | Need | None:
+def evaluate(pod: Pod, observed: Observed, settings: Settings) -> Finding | Dependency | None:
     """Return the finding of a pod's FarmPod, or the object that must be read first; None if it is as desired.
 
     Lists are sufficient if the FarmPod is as desired or missing. Otherwise the FarmPod is read again, then its pod: a
@@ -123,8 +123,8 @@ def evaluate(pod: Pod, observed: Observed, settings: Settings) -> Finding | Need
     if actual and actual.is_desired(pod):
         return None
     if place in observed.single_reads:
-        return Need(pod.key)
-    return Need(place) if actual else _missing(pod)
+        return Dependency(pod.key)
+    return Dependency(place) if actual else _missing(pod)
 
 
 def _evaluate_with_pod(
@@ -146,13 +146,13 @@ def _evaluate_with_pod(
     is_recreated = actual.owner and actual.owner != pod.uid
     fields = ", ".join(change.field for change in differing)
     why = f"pod/{pod.name} was recreated" if is_recreated else f"{fields} changed"
-    fix = Fix(Action.REPLACE, FarmPodManifest(pod, actual.document))
-    return Finding("drifted", Severity.WARNING, place, why, fix, differing if settings.run.diff else ())
+    change = Change(Action.REPLACE, FarmPodManifest(pod, actual.document))
+    return Finding("drifted", Severity.WARNING, place, why, change, differing if settings.run.diff else ())
 
 
 def _missing(pod: Pod) -> Finding:
-    fix = Fix(Action.CREATE, FarmPodManifest(pod))
-    return Finding("missing", Severity.WARNING, pod.place, _containers(pod.containers), fix)
+    change = Change(Action.CREATE, FarmPodManifest(pod))
+    return Finding("missing", Severity.WARNING, pod.place, _containers(pod.containers), change)
 
 
 def _containers(number: int | None) -> str:
@@ -205,12 +205,12 @@ def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
         if not each.terminating:
             places.setdefault(each.place, []).append(each)
     findings = [*observed.failures, *observed.invalid, *without_pods(observed, places.keys())]
-    needs: list[Need] = []
+    dependencies: list[Dependency] = []
     unchanged_count = sum(observed.unchanged.values())
     for place, same_place in places.items():
         result = collision(same_place) if len(same_place) > 1 else evaluate(same_place[0], observed, settings)
-        if isinstance(result, Need):
-            needs.append(result)
+        if isinstance(result, Dependency):
+            dependencies.append(result)
         elif result:
             findings.append(result)
         else:
@@ -220,11 +220,11 @@ def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
     managed = sum(each.managed for each in observed.farm_pods.values()) + sum(observed.unchanged.values())
     pods = sum(map(len, places.values())) + sum(observed.unchanged.values())
     braked, brakes = block_creates(findings, managed, sizes, settings.max_objects)
-    needs += _pods_to_read(braked)
+    dependencies += _pods_to_read(braked)
     return Plan(
         braked,
         unchanged_count,
-        needs,
+        dependencies,
         Summary({"pods": pods, "namespaces": len(observed.namespaces)}, _note(observed, settings)),
         brakes=brakes,
         # Writes are rate limited, and a run may reach its deadline: so namespaces with many pods come last.
@@ -232,12 +232,12 @@ def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
     )
 
 
-def _pods_to_read(findings: Iterable[Finding]) -> Iterator[Need]:
+def _pods_to_read(findings: Iterable[Finding]) -> Iterator[Dependency]:
     """Yield the pods of missing FarmPods whose containers are not known yet."""
     for each in findings:
-        body = each.fix.body if each.fix else None
+        body = each.change.body if each.change else None
         if isinstance(body, FarmPodManifest) and body.pod.containers is None:
-            yield Need(body.pod.key)
+            yield Dependency(body.pod.key)
 
 
 def _note(observed: Observed, settings: Settings) -> str:

@@ -9,27 +9,26 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import structs
 
-from jobs.core.fetch_rates.choice import Choice, Jump, NoFigures, ProviderNeed, Tables, choose, provider_rate
-from jobs.core.fetch_rates.exchange_rates import ExchangeRate, Figures, RateStatus
+from jobs.core.fetch_rates.exchange_rates import ExchangeRate, Quote, RateStatus
 from jobs.core.fetch_rates.observed import NAME, Observed, Settings
+from jobs.core.fetch_rates.providers import Choice, Jump, NoQuote, ProviderNeed, Tables, choose, provider_rate
 from jobs.kit.data.contents import CONFIGMAP, AnyContent, Content, fingerprint
-from jobs.kit.data.manifests import ContentManifest, changes, fields_changed, metadata_changes, repair, shown_metadata
+from jobs.kit.data.manifests import ContentManifest, content_diff, fields_changed, metadata_diff, repair, shown_metadata
 from jobs.kit.data.objects import ReducedObject
 from jobs.kit.values import stamps
-from jobs.kit.values.decoding import decode_list
 from jobs.kit.values.errors import ApiError
-from jobs.kit.values.model import Action, Deletion, DryRun, ExitCode, Finding, Fix, Need, ObjectKey, Severity
-from jobs.kit.values.reads import terminating, unreadable
+from jobs.kit.values.model import Action, Change, Deletion, Dependency, DryRun, ExitCode, Finding, ObjectKey, Severity
+from jobs.kit.values.reads import decode_list, terminating, unreadable
 from jobs.kit.values.resources import EXCHANGE_RATES
 
 _EXCHANGE_RATE = (EXCHANGE_RATES.api_version, EXCHANGE_RATES.kind)
 
 
-def manifest(rate: ExchangeRate, figures: Figures, actual: ReducedObject | None) -> ContentManifest:
-    """Return the desired ConfigMap with these figures; of the `actual` one, owners of other kinds stay."""
-    content = Content(data=figures.data())
+def manifest(rate: ExchangeRate, quote: Quote, actual: ReducedObject | None) -> ContentManifest:
+    """Return the desired ConfigMap with this quote; of the `actual` one, owners of other kinds stay."""
+    content = Content(data=quote.data())
     at = rate.head.key
-    stamp = stamps.stamp(NAME, at.namespace, at.name, figures.source, fingerprint(content, rate.subject))
+    stamp = stamps.stamp(NAME, at.namespace, at.name, quote.source, fingerprint(content, rate.subject))
     return ContentManifest(
         CONFIGMAP,
         rate.configmap,
@@ -81,14 +80,14 @@ CONFLICT = "Conflict"  # the reason of a condition: the next run reads such a Co
 
 
 class Evaluation(NamedTuple):
-    """The result for one ExchangeRate. Its ConfigMap contains `figures` once `findings` are fixed.
+    """The result for one ExchangeRate. Its ConfigMap contains `quote` once `findings` are fixed.
 
-    `need` is what a run must read first; then there are no findings.
+    `dependency` is what a run must read first; then there are no findings.
     """
 
     findings: tuple[Finding, ...] = ()
-    need: Need | ProviderNeed | None = None
-    figures: Figures | None = None
+    dependency: Dependency | ProviderNeed | None = None
+    quote: Quote | None = None
     jump: Jump | None = None
 
 
@@ -96,8 +95,8 @@ def evaluate(rate: ExchangeRate, observed: Observed, settings: Settings, tables:
     """Evaluate an ExchangeRate whose ConfigMap no other ExchangeRate names."""
     configmap = rate.configmap
     actual = _latest(rate, observed, settings)
-    if isinstance(actual, Need):
-        return Evaluation(need=actual)
+    if isinstance(actual, Dependency):
+        return Evaluation(dependency=actual)
     if isinstance(actual, ApiError):
         return Evaluation((unreadable(configmap, actual, subjects=(rate.subject,)),))
     if actual and (why := conflict_reason(rate, actual)):
@@ -105,33 +104,33 @@ def evaluate(rate: ExchangeRate, observed: Observed, settings: Settings, tables:
     if actual and actual.header.terminating:
         return Evaluation((terminating(configmap, rate.subject, Severity.WARNING),))
     if actual and actual.content is None:
-        return Evaluation(need=Need(configmap))
-    return _evaluate_figures(rate, actual, settings, tables, today)
+        return Evaluation(dependency=Dependency(configmap))
+    return _evaluate_quote(rate, actual, settings, tables, today)
 
 
-def _evaluate_figures(
+def _evaluate_quote(
     rate: ExchangeRate, actual: ReducedObject | None, settings: Settings, tables: Tables, today: date
 ) -> Evaluation:
-    """Choose the figures, and compare the ConfigMap with them; with the last ones if there are no new ones."""
+    """Choose the quote, and compare the ConfigMap with it; with the last one if there is no new one."""
     # From the status: users who edit the ConfigMap cannot write it.
     status = rate.head.status_as(RateStatus)
-    last = _still_valid(rate, status.figures, today)
+    last = _still_valid(rate, status.quote, today)
     limit, rate_before = rate.spec.max_change or settings.max_change, status.rate_before(str(today)) if last else ""
-    last_or_forged = last or _last_figures_without_status(rate, actual, today)
+    last_or_forged = last or _last_quote_without_status(rate, actual, today)
     chosen = choose(rate.spec, last_or_forged, tables, limit, rate_before)
     if isinstance(chosen, ProviderNeed):
-        return Evaluation(need=chosen)
-    figures: Figures | None
+        return Evaluation(dependency=chosen)
+    quote: Quote | None
     if isinstance(chosen, Choice):
-        figures, skipped, about_rate = chosen.figures, chosen.skipped, _providers_differ(rate, chosen)
+        quote, skipped, about_rate = chosen.quote, chosen.skipped, _providers_differ(rate, chosen)
     else:
-        figures, skipped, about_rate = last, (), _no_rate(rate, last, actual, chosen)
-    compared = _compare(rate, figures, skipped, actual, settings) if figures else None
+        quote, skipped, about_rate = last, (), _no_rate(rate, last, actual, chosen)
+    compared = _compare(rate, quote, skipped, actual, settings) if quote else None
     findings = tuple(filter(None, (about_rate, compared)))
-    return Evaluation(findings, figures=figures, jump=chosen if isinstance(chosen, Jump) else None)
+    return Evaluation(findings, quote=quote, jump=chosen if isinstance(chosen, Jump) else None)
 
 
-def _latest(rate: ExchangeRate, observed: Observed, settings: Settings) -> ReducedObject | ApiError | Need | None:
+def _latest(rate: ExchangeRate, observed: Observed, settings: Settings) -> ReducedObject | ApiError | Dependency | None:
     """Return the ConfigMap as it was read last, or the need to read it."""
     configmap = rate.configmap
     if configmap in observed.single_reads:
@@ -140,76 +139,76 @@ def _latest(rate: ExchangeRate, observed: Observed, settings: Settings) -> Reduc
         return observed.configmaps[configmap]
     had_conflict = any(each.reason == CONFLICT for each in rate.head.status_as(RateStatus).conditions)
     is_dry_run = settings.run.dry_run is not DryRun.NONE
-    return Need(configmap) if observed.configmaps is None or is_dry_run or had_conflict else None
+    return Dependency(configmap) if observed.configmaps is None or is_dry_run or had_conflict else None
 
 
-def _last_figures_without_status(rate: ExchangeRate, actual: ReducedObject | None, today: date) -> Figures | None:
-    """Return the figures of the ConfigMap for a rate of the command line or of a file, which has no status.
+def _last_quote_without_status(rate: ExchangeRate, actual: ReducedObject | None, today: date) -> Quote | None:
+    """Return the quote of the ConfigMap for a rate of the command line or of a file, which has no status.
 
     They may be forged, so their source is removed. Without a source they can block a jump, but are never kept.
     """
     if rate.head.uid or actual is None or not isinstance(actual.content, Content) or not is_untouched(rate, actual):
         return None
     try:
-        found = msgspec.convert(dict(actual.content.data), Figures)
+        found = msgspec.convert(dict(actual.content.data), Quote)
     except msgspec.ValidationError:
         return None
     return _still_valid(rate, structs.replace(found, source="") if found.are_complete() else None, today)
 
 
-def _still_valid(rate: ExchangeRate, figures: Figures | None, today: date) -> Figures | None:
-    """Return the figures if currency and base match and the date is not in the future, where nothing replaces them."""
-    if figures and figures.are_for(rate.spec.base, rate.spec.currency) and figures.date <= str(today):
-        return figures
+def _still_valid(rate: ExchangeRate, quote: Quote | None, today: date) -> Quote | None:
+    """Return the quote if currency and base match and the date is not in the future, where nothing replaces it."""
+    if quote and quote.is_for(rate.spec.base, rate.spec.currency) and quote.date <= str(today):
+        return quote
     return None
 
 
 def _compare(
-    rate: ExchangeRate, figures: Figures, skipped: Sequence[str], actual: ReducedObject | None, settings: Settings
+    rate: ExchangeRate, quote: Quote, skipped: Sequence[str], actual: ReducedObject | None, settings: Settings
 ) -> Finding | None:
-    desired = manifest(rate, figures, actual)
-    differing = tuple(changes(actual.content if actual else None, desired.content, secret=False))
+    desired = manifest(rate, quote, actual)
+    differing = tuple(content_diff(actual.content if actual else None, desired.content, secret=False))
     why = f" ({'; '.join(skipped)})" if skipped else ""
     if actual is None:
-        code, reason, fix = "missing", f"{_rate_text(figures)}{why}", Fix(Action.CREATE, desired)
+        code, reason, change = "missing", f"{_rate_text(quote)}{why}", Change(Action.CREATE, desired)
     else:
-        relabelled = metadata_changes(desired.labels, desired.annotations, actual.header)
+        relabelled = metadata_diff(desired.labels, desired.annotations, actual.header)
         disowned = bool(rate.head.uid) and rate.head.uid not in [each.uid for each in actual.header.owners]
         if not (differing or relabelled or disowned):
             return None
-        fix = repair(desired, actual, recreated=manifest(rate, figures, None))
+        change = repair(desired, actual, recreated=manifest(rate, quote, None))
         if differing and is_untouched(rate, actual):
-            code, reason = "outdated", f"{_rate_text(figures)}{why}; was {_previous_text(actual.content)}"
+            code, reason = "outdated", f"{_rate_text(quote)}{why}; was {_previous_text(actual.content)}"
         else:
             code, reason = "drifted", "its owner reference is missing"
             if differing or relabelled:
                 reason = fields_changed(differing or relabelled, actual.header.ownership.others)
             differing += tuple(shown_metadata(relabelled))
     shown = differing if settings.run.diff else ()
-    return Finding(code, Severity.WARNING, rate.configmap, reason, fix, shown, (rate.subject,))
+    return Finding(code, Severity.WARNING, rate.configmap, reason, change, shown, (rate.subject,))
 
 
 def _providers_differ(rate: ExchangeRate, chosen: Choice) -> Finding | None:
     """Return the finding for providers whose rates differ by more than the limit of a change."""
     if not chosen.differing:
         return None
-    figures = chosen.figures
-    used = "used" if figures in chosen.differing else "kept"
+    quote = chosen.quote
+    used = "used" if quote in chosen.differing else "kept"
     rates = ", ".join(map(provider_rate, chosen.differing))
-    reason = f"{rates}: {figures.rate} of {figures.date} from {figures.source} is {used}"
+    reason = f"{rates}: {quote.rate} of {quote.date} from {quote.source} is {used}"
     return Finding("providers-differ", Severity.WARNING, rate.head.key, reason, subjects=(rate.subject,))
 
 
-def _rate_text(figures: Figures) -> str:
-    return f"1 {figures.base} = {figures.rate} {figures.currency} of {figures.date} from {figures.source}"
+def _rate_text(quote: Quote) -> str:
+    return f"1 {quote.base} = {quote.rate} {quote.currency} of {quote.date} from {quote.source}"
 
 
-def unchanged(rate: ExchangeRate, figures: Figures) -> Finding:
+def unchanged(rate: ExchangeRate, quote: Quote) -> Finding:
     """Return the finding for a ConfigMap that is up to date, which only -v reports."""
-    return Finding("unchanged", Severity.INFO, rate.configmap, _rate_text(figures), subjects=(rate.subject,))
+    return Finding("unchanged", Severity.INFO, rate.configmap, _rate_text(quote), subjects=(rate.subject,))
 
 
-def _no_rate(rate: ExchangeRate, last: Figures | None, actual: ReducedObject | None, why: Jump | NoFigures) -> Finding:
+def _no_rate(rate: ExchangeRate, last: Quote | None, actual: ReducedObject | None, why: Jump | NoQuote) -> Finding:
     if isinstance(why, Jump):
         how = f"set spec.maxChange to {why.percent}" if rate.head.uid else f"use --max-change {why.percent}"
         reason = f"{why.reason}: the last rate stays; {how} to accept the new rate"
@@ -249,7 +248,7 @@ def orphans(observed: Observed, desired: Container[ObjectKey], moved: Mapping[st
             yield unreadable(key, each)
         elif owner := next((moved[one.uid] for one in each.header.owners if one.uid in moved), None):
             reason = f"exchangerate/{owner.head.key.name} now uses configmap/{owner.configmap.name}"
-            fix = Fix(Action.DELETE, Deletion(each.uid, each.resource_version))
-            yield Finding("orphan", Severity.WARNING, key, reason, fix, subjects=(owner.subject,))
+            change = Change(Action.DELETE, Deletion(each.uid, each.resource_version))
+            yield Finding("orphan", Severity.WARNING, key, reason, change, subjects=(owner.subject,))
         else:
             yield Finding("retained", Severity.INFO, key, "no ExchangeRate requires it; left untouched")

@@ -30,7 +30,7 @@ class Table(Struct, frozen=True):
     rates: Mapping[str, Decimal]
 
 
-class Figures(Struct, frozen=True):
+class Quote(Struct, frozen=True):
     """A rate as its ConfigMap contains it: `rate` is units of `currency` per 1 `base`, `inverse` the reverse."""
 
     rate: str
@@ -44,7 +44,7 @@ class Figures(Struct, frozen=True):
         """Return whether all fields are set, and rate and date are valid: users can edit them."""
         return all(structs.astuple(self)) and is_rate(self.rate) and is_day(self.date)
 
-    def are_for(self, base: str, currency: str) -> bool:
+    def is_for(self, base: str, currency: str) -> bool:
         """Return whether they are the rate of this currency in this base."""
         return (self.base, self.currency) == (base, currency)
 
@@ -61,7 +61,7 @@ class BadRateError(ValueError):
     """The table contains a rate of the currency that is not valid."""
 
 
-def figures(table: Table, base: str, currency: str) -> Figures:
+def quote(table: Table, base: str, currency: str) -> Quote:
     """Return units of `currency` per 1 `base`: the digits of the table if one of the two is EUR, else rounded once.
 
     Raises:
@@ -69,7 +69,7 @@ def figures(table: Table, base: str, currency: str) -> Figures:
         BadRateError: the rate of one of the two is not positive, not finite, or its size is not plausible.
     """
     one, other = _per_euro(table, base), _per_euro(table, currency)
-    return Figures(_quotient(other, one), _quotient(one, other), base, currency, table.date, table.provider)
+    return Quote(_quotient(other, one), _quotient(one, other), base, currency, table.date, table.provider)
 
 
 def is_rate(text: str) -> bool:
@@ -136,7 +136,7 @@ class Spec(Struct, frozen=True, rename="camel"):
 
 
 class RateStatus(Struct, frozen=True, rename="camel"):
-    """The status that an earlier run wrote: the last figures of the ConfigMap, and the conditions.
+    """The status that an earlier run wrote: the last quote of the ConfigMap, and the conditions.
 
     `previous_rate` is the rate before the day `changed_on`, the day of the last change.
     """
@@ -153,9 +153,9 @@ class RateStatus(Struct, frozen=True, rename="camel"):
     previous_rate: str = ""
 
     @property
-    def figures(self) -> Figures | None:
-        """The figures, if all fields are set and valid."""
-        found = Figures(self.rate, self.inverse, self.base, self.currency, self.date, self.source)
+    def quote(self) -> Quote | None:
+        """The quote, if all fields are set and valid."""
+        found = Quote(self.rate, self.inverse, self.base, self.currency, self.date, self.source)
         return found if found.are_complete() else None
 
     def rate_before(self, day: str) -> str:

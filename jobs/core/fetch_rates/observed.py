@@ -6,15 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date
 
-from jobs.core.fetch_rates.choice import Tables, date_failure
 from jobs.core.fetch_rates.exchange_rates import ExchangeRate, Table
-from jobs.core.fetch_rates.providers import BadDocumentError, table
+from jobs.core.fetch_rates.providers import BadDocumentError, Tables, date_failure, table
 from jobs.kit.data.contents import CONFIGMAP
 from jobs.kit.data.objects import ObjectReducer, ReducedObject
 from jobs.kit.values import stamps
 from jobs.kit.values.errors import ApiError
-from jobs.kit.values.model import Finding, Need, ObjectKey, RunOptions
-from jobs.kit.values.reads import Invalid, Page, ReadResult
+from jobs.kit.values.model import Dependency, Finding, ObjectKey, RunOptions
+from jobs.kit.values.reads import Download, Invalid, ReadResult
 from jobs.kit.values.resources import CONFIGMAPS
 
 NAME = "fetch-rates"
@@ -42,7 +41,7 @@ class Observed:
 
     `configmaps` are the listed ones, which fetch-rates manages; None: they are read one by one. `list_failed`: they
     could not be listed, so no ExchangeRate can be evaluated. `single_reads` are ConfigMaps that were read one by
-    one, reduced by `reducer`; None: they do not exist. `pages` are the responses of providers by URL.
+    one, reduced by `reducer`; None: they do not exist. `downloads` are the responses of providers by URL.
     """
 
     rates: tuple[ExchangeRate, ...]
@@ -51,28 +50,28 @@ class Observed:
     failures: tuple[Finding, ...] = ()
     list_failed: bool = False
     single_reads: Mapping[ObjectKey, ReducedObject | ApiError | None] = field(default_factory=dict)
-    pages: Mapping[str, Page] = field(default_factory=dict)
+    downloads: Mapping[str, Download] = field(default_factory=dict)
     reducer: ObjectReducer = field(default_factory=lambda: ObjectReducer(stamps.KEYS))
 
-    def with_documents(self, documents: Mapping[Need, ReadResult], pages: Mapping[str, Page]) -> Observed:
-        """Return a copy that includes these `documents` and `pages`; they replace those that were read before."""
+    def with_documents(self, documents: Mapping[Dependency, ReadResult], downloads: Mapping[str, Download]) -> Observed:
+        """Return a copy that includes these `documents` and `downloads`; they replace those that were read before."""
         return replace(
             self,
             single_reads={**self.single_reads, **self.reducer.decode_reads(documents, {CONFIGMAPS.kind: CONFIGMAP})},
-            pages={**self.pages, **pages},
+            downloads={**self.downloads, **downloads},
         )
 
     def tables(self, urls: Mapping[str, str], today: date) -> Tables:
         """Return the table of each provider that was read, or why it cannot be used."""
-        fetched = {provider: self.pages[url] for provider, url in urls.items() if url in self.pages}
-        return {provider: _table(provider, page, today) for provider, page in fetched.items()}
+        fetched = {provider: self.downloads[url] for provider, url in urls.items() if url in self.downloads}
+        return {provider: _table(provider, download, today) for provider, download in fetched.items()}
 
 
-def _table(provider: str, page: Page, today: date) -> Table | str:
-    if page.error:
-        return f"request failed: {page.error}"
+def _table(provider: str, download: Download, today: date) -> Table | str:
+    if download.error:
+        return f"request failed: {download.error}"
     try:
-        found = table(provider, page.body)
+        found = table(provider, download.body)
     except BadDocumentError as error:
         return str(error)
     return date_failure(found, today) or found

@@ -1,27 +1,28 @@
-"""Compare each ExchangeRate with its ConfigMap, and the status of each after a run. Pure."""
+"""Compare each ExchangeRate with its ConfigMap; status and metrics of each after a run. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Sequence
-from datetime import datetime
+from datetime import datetime, timezone
 from typing import NamedTuple
 
 from msgspec import structs
 
-from jobs.core.fetch_rates.choice import ProviderNeed
 from jobs.core.fetch_rates.evaluate import CONFLICT, Evaluation, collision, evaluate, orphans, unchanged
-from jobs.core.fetch_rates.exchange_rates import ExchangeRate, Figures, RateStatus, Spec, subject
+from jobs.core.fetch_rates.exchange_rates import ExchangeRate, Quote, RateStatus, Spec, subject
 from jobs.core.fetch_rates.observed import Observed, Settings
-from jobs.core.fetch_rates.providers import PROVIDERS
+from jobs.core.fetch_rates.providers import PROVIDERS, ProviderNeed
+from jobs.kit.run.brakes import in_turns
+from jobs.kit.run.gauges import Metric, Sample, of_resources
 from jobs.kit.run.results import REASONS, kind_of, stable_message
 from jobs.kit.values.conditions import READY, Condition, StatusUpdate, about, new_condition, status_update
 from jobs.kit.values.model import (
     Brake,
+    Dependency,
     DesiredCounts,
     ExitCode,
     Fetch,
     Finding,
-    Need,
     ObjectKey,
     Outcome,
     Plan,
@@ -33,6 +34,21 @@ from jobs.kit.values.reads import Head, by_subject, terminating
 from jobs.kit.values.resources import CONFIGMAPS, EXCHANGE_RATES
 from jobs.kit.values.text import without_credentials
 
+_PROVIDERS_DIFFER = "providers-differ"  # the rate is valid, and another provider contradicts it
+# Reasons of the condition Ready, by the code of a finding or by outcome; the first that applies is used.
+_REASONS = (
+    ("invalid", "Invalid"),
+    ("unreadable", "Unreadable"),
+    ("failed", "Failed"),
+    *REASONS,
+    ("collision", "Collision"),
+    ("conflict", CONFLICT),
+    ("skipped", "Terminating"),
+    ("jump", "Jump"),
+    ("unavailable", "Unavailable"),
+    (_PROVIDERS_DIFFER, "ProvidersDiffer"),
+)
+
 
 def plan(observed: Observed, settings: Settings, now: datetime) -> Plan:
     """Compare each ExchangeRate with its ConfigMap; the same input gives the same findings in the same order."""
@@ -42,24 +58,24 @@ def plan(observed: Observed, settings: Settings, now: datetime) -> Plan:
     findings += [finding for each in found.values() for finding in each.findings]
     findings += [collision(rates) for rates in by_configmap.values() if len(rates) > 1]
     findings += [terminating(rate.head.key, rate.subject) for rate in observed.rates if rate.head.terminating]
-    current = {rate: each.figures for rate, each in found.items() if each.figures and not each.findings}
+    current = {rate: each.quote for rate, each in found.items() if each.quote and not each.findings}
     missing = {finding.object for finding in findings if finding.code == "missing"}
-    existing = [rate for rate, each in found.items() if each.figures and rate.configmap not in missing]
+    existing = [rate for rate, each in found.items() if each.quote and rate.configmap not in missing]
     findings += orphans(observed, by_configmap, {rate.head.uid: rate for rate in existing if rate.head.uid})
     if settings.rates is None and not settings.namespace:
         limited = {rate.subject for rate in observed.rates if rate.spec.max_change}
         findings = [_as_warning(each, limited) for each in findings]
     if settings.run.verbose:
-        findings += [unchanged(rate, figures) for rate, figures in current.items()]
+        findings += [unchanged(rate, quote) for rate, quote in current.items()]
     where = f"namespace {settings.namespace}" if settings.namespace else "any namespace"
-    needs = [each.need for each in found.values()]
-    providers = {need.provider for need in needs if isinstance(need, ProviderNeed)}
+    dependencies = [each.dependency for each in found.values()]
+    providers = {dependency.provider for dependency in dependencies if isinstance(dependency, ProviderNeed)}
     return Plan(
         findings,
         len(current),
-        [need for need in needs if isinstance(need, Need)],
+        [dependency for dependency in dependencies if isinstance(dependency, Dependency)],
         Summary(
-            {"rates": len(observed.rates), "providers": len(observed.pages)},
+            {"rates": len(observed.rates), "providers": len(observed.downloads)},
             "" if observed.rates or observed.failures else f"no {EXCHANGE_RATES.kind} in {where}",
         ),
         [Fetch(settings.urls[provider]) for provider in PROVIDERS if provider in providers],
@@ -110,27 +126,11 @@ def _brakes(evaluations: Iterable[Evaluation], settings: Settings) -> tuple[Brak
     return (Brake(message, "--max-change", str(max(blocked))),)
 
 
-_PROVIDERS_DIFFER = "providers-differ"  # the rate is valid, and another provider contradicts it
-# Reasons of the condition Ready, by the code of a finding or by outcome; the first that applies is used.
-_REASONS = (
-    ("invalid", "Invalid"),
-    ("unreadable", "Unreadable"),
-    ("failed", "Failed"),
-    *REASONS,
-    ("collision", "Collision"),
-    ("conflict", CONFLICT),
-    ("skipped", "Terminating"),
-    ("jump", "Jump"),
-    ("unavailable", "Unavailable"),
-    (_PROVIDERS_DIFFER, "ProvidersDiffer"),
-)
-
-
 class Reported(NamedTuple):
-    """What a run reports about an ExchangeRate: its condition Ready, and the figures that its ConfigMap contains."""
+    """What a run reports about an ExchangeRate: its condition Ready, and the quote that its ConfigMap contains."""
 
     head: Head
-    figures: Figures | None
+    quote: Quote | None
     condition: Condition
 
 
@@ -139,19 +139,19 @@ def status_updates(
 ) -> Sequence[StatusUpdate]:
     """Return the status updates of ExchangeRates in the cluster that are not being deleted."""
     updates = []
-    for head, figures, condition in reported(observed, settings, results, now):
+    for head, quote, condition in reported(observed, settings, results, now):
         before = head.status_as(RateStatus)
-        values = structs.asdict(figures) if figures else dict.fromkeys(Figures.__struct_fields__, "")
-        values |= _last_change(before, figures, now)
+        values = structs.asdict(quote) if quote else dict.fromkeys(Quote.__struct_fields__, "")
+        values |= _last_change(before, quote, now)
         updates.append(status_update(head, EXCHANGE_RATES, before, condition, now, **values))
     return [update for update in updates if update]
 
 
 def reported(observed: Observed, settings: Settings, results: Sequence[Result], now: datetime) -> list[Reported]:
     """Return what to report about the ExchangeRates in the cluster that are not being deleted, by name."""
-    figures = {rate: each.figures for rate, each in evaluations(observed, settings, now).items()}
+    quotes = {rate: each.quote for rate, each in evaluations(observed, settings, now).items()}
     rates = [
-        *((each.head, each.spec, figures.get(each)) for each in observed.rates),
+        *((each.head, each.spec, quotes.get(each)) for each in observed.rates),
         *((each.head, None, None) for each in observed.invalid_rates),
     ]
     of_rate = by_subject(results)
@@ -162,20 +162,20 @@ def reported(observed: Observed, settings: Settings, results: Sequence[Result], 
     ]
 
 
-def _report(head: Head, spec: Spec | None, desired: Figures | None, results: Sequence[Result]) -> Reported:
-    """Return what to report; `desired` are the figures of the ConfigMap, which contains them if no write failed."""
+def _report(head: Head, spec: Spec | None, desired: Quote | None, results: Sequence[Result]) -> Reported:
+    """Return what to report; `desired` is the quote of the ConfigMap, which contains it if no write failed."""
     written = all(result.outcome in (Outcome.DONE, Outcome.REPORTED) for result in results)
-    figures = desired if desired and written else head.status_as(RateStatus).figures
-    if figures and spec and not figures.are_for(spec.base, spec.currency):
-        figures = None  # kubectl would print them next to another currency
-    return Reported(head, figures, _condition(results))
+    quote = desired if desired and written else head.status_as(RateStatus).quote
+    if quote and spec and not quote.is_for(spec.base, spec.currency):
+        quote = None  # kubectl would print them next to another currency
+    return Reported(head, quote, _condition(results))
 
 
-def _last_change(before: RateStatus, figures: Figures | None, now: datetime) -> dict[str, str]:
+def _last_change(before: RateStatus, quote: Quote | None, now: datetime) -> dict[str, str]:
     """Return the day of the last change of a rate, and the rate before that day."""
-    if not (figures and before.figures and figures.are_for(before.base, before.currency)):
+    if not (quote and before.quote and quote.is_for(before.base, before.currency)):
         return {"changed_on": "", "previous_rate": ""}
-    if figures.rate == before.rate:
+    if quote.rate == before.rate:
         return {"changed_on": before.changed_on, "previous_rate": before.previous_rate}
     today = str(now.date())
     return {"changed_on": today, "previous_rate": before.rate_before(today)}
@@ -188,3 +188,21 @@ def _condition(results: Sequence[Result]) -> Condition:
             message = about(result.finding.object, EXCHANGE_RATES, stable_message(result))
             return new_condition(READY, "True" if kind == _PROVIDERS_DIFFER else "False", reason, message)
     return new_condition(READY, "True", "Current", "the ConfigMap contains the rate")
+
+
+RATE_TIMESTAMP = Metric(
+    "kube_chores_rate_timestamp_seconds", "Time of the start of the day of a rate, in UTC.", ("rate",)
+)
+RATE_READY = Metric("kube_chores_rate_ready", "1 if condition Ready of an ExchangeRate is True, else 0.", ("rate",))
+
+
+def gauges(
+    observed: Observed, settings: Settings, _plan: Plan, results: Sequence[Result], now: datetime
+) -> Iterator[Sample]:
+    """Yield the metrics of the ExchangeRates in the cluster."""
+    # One namespace with many ExchangeRates does not displace those of others.
+    rates = in_turns(reported(observed, settings, results, now), lambda each: each.head.key.namespace)
+    dated = [(subject(each.head.key), datetime.fromisoformat(each.quote.date)) for each in rates if each.quote]
+    starts = [(name, day.replace(tzinfo=timezone.utc).timestamp()) for name, day in dated]
+    yield from of_resources(RATE_TIMESTAMP, starts)
+    yield from of_resources(RATE_READY, ((subject(each.head.key), each.condition.status == "True") for each in rates))

@@ -1,17 +1,41 @@
-"""The providers of rates and the format of their documents. All are read as tables with base EUR."""
+"""The providers of rates, the format of their documents, and which quote an ExchangeRate gets. Pure.
+
+All documents are read as tables with base EUR. An ExchangeRate gets the quote of the first provider that has a valid
+one, else the last valid one. Quotes of two providers are never mixed: a second provider only replaces the first one,
+or confirms a jump.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime, timezone
-from decimal import Decimal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import date, datetime, timezone
+from decimal import ROUND_CEILING, Decimal
+from operator import itemgetter
 from typing import Any, NamedTuple
 
-from jobs.core.fetch_rates.exchange_rates import PIVOT, Table, is_day
+from jobs.core.fetch_rates.exchange_rates import (
+    PIVOT,
+    BadRateError,
+    MissingError,
+    Quote,
+    Spec,
+    Table,
+    change,
+    is_day,
+    quote,
+    same,
+)
 
 _NUMBER = re.compile(r"-?[0-9]{1,40}(\.[0-9]{1,40})?([eE][-+]?[0-9]{1,4})?")
+# Both publish the reference rates of the ECB. The figures of open-er-api differ, so it is only used by name.
+DEFAULTS = ("ecb", "frankfurter")
+MOST_DAYS = 6  # at Easter, the longest break, a rate gets five days old
+AGREEING_PERCENT = 1
+# By provider, for the providers that were read. A text is the predicate why no ExchangeRate can use the document, such
+# as "request failed: timed out".
+Tables = Mapping[str, Table | str]
 
 
 class BadDocumentError(ValueError):
@@ -86,8 +110,6 @@ PROVIDERS: Mapping[str, Provider] = {
     "frankfurter": Provider("https://api.frankfurter.dev/v1/latest", _read_frankfurter),
     "open-er-api": Provider("https://open.er-api.com/v6/latest/EUR", _read_open_er_api),
 }
-# Both publish the reference rates of the ECB. The figures of open-er-api differ, so it is only used by name.
-DEFAULTS = ("ecb", "frankfurter")
 
 
 def _json(document: bytes) -> dict[str, Any]:
@@ -130,3 +152,147 @@ def _day(text: object) -> str:
     if isinstance(text, str) and is_day(text):
         return text
     raise BadDocumentError("returned no valid date")
+
+
+class ProviderNeed(NamedTuple):
+    """The provider to read before the quote can be chosen."""
+
+    provider: str
+
+
+class Choice(NamedTuple):
+    """The chosen quote.
+
+    `skipped` are the reasons against the providers that come first. `differing` is empty, or the quotes of two
+    providers: a jump, and one that contradicts it.
+    """
+
+    quote: Quote
+    skipped: tuple[str, ...] = ()
+    differing: tuple[Quote, ...] = ()
+
+
+class NoQuote(NamedTuple):
+    """Why no provider has a valid quote. `permanent`: only a user can change that, a retry cannot.
+
+    `first_reason` is that of the first provider if it is permanent: those of the others may change with each run.
+    """
+
+    reason: str
+    permanent: bool
+    first_reason: str = ""
+
+
+class Jump(NamedTuple):
+    """Why a new quote is not chosen: no other provider confirms it. `percent` is the limit that accepts it."""
+
+    reason: str
+    percent: int
+
+
+class _Limit(NamedTuple):
+    """The limit of a change from the last quote, and from the rate before the changes of this day."""
+
+    last: Quote
+    rate_before: str
+    percent: int
+
+    def largest_change(self, found: Quote) -> tuple[str, Decimal]:
+        """Return the rate from which the quote differs most, in words, and by how many percent."""
+        of_last = f"{self.last.rate} of {self.last.date}", change(self.last.rate, found.rate)
+        of_day = f"{self.rate_before}, the rate before this day", change(self.rate_before, found.rate)
+        return max(of_last, of_day, key=itemgetter(1))
+
+
+def date_failure(table: Table, today: date) -> str:
+    """Return why the date of a table is not valid today, or nothing."""
+    age = (today - date.fromisoformat(table.date)).days
+    if age < 0:
+        return f"returned rates of {table.date}, which is in the future"
+    return f"returned rates of {table.date}, more than {MOST_DAYS} days old" if age > MOST_DAYS else ""
+
+
+def choose(
+    spec: Spec, last: Quote | None, tables: Tables, max_change: int, rate_before: str = ""
+) -> Choice | Jump | NoQuote | ProviderNeed:
+    """Return the quote for the ExchangeRate, why there is none, or the provider to read first.
+
+    `last` is the quote that it got last for this currency and base; `max_change` is in percent. `rate_before` is the
+    rate before the changes of this day, by default the last one: many small changes in a day are a jump too.
+    """
+    limit = _Limit(last, rate_before or last.rate, max_change) if last else None
+    names = (spec.provider,) if spec.provider else DEFAULTS  # in the order in which they are read
+    reasons: list[str] = []
+    permanent: list[bool] = []
+    jumped: Quote | None = None
+    for name in names:
+        if name not in tables:
+            return ProviderNeed(name)
+        found = _quote(tables[name], spec)
+        if isinstance(found, NoQuote):
+            reasons.append(f"{name} {found.reason}")
+            permanent.append(found.permanent)
+            continue
+        is_jump = limit is not None and limit.largest_change(found)[1] > max_change
+        if last and _keeps_last(found, last, names):
+            if jumped is None:
+                return Choice(last)
+            if found.date >= jumped.date and not is_jump:  # it confirms the last quote
+                return Choice(last, differing=(jumped, found))
+        elif is_jump:
+            jumped = jumped or found
+            reasons.append(f"{name} has {found.rate}")
+        else:
+            return Choice(found, tuple(reasons), (jumped, found) if jumped else ())
+    if jumped and limit:
+        return _confirmed(spec, limit, jumped, tables)
+    return NoQuote("; ".join(reasons), all(permanent), reasons[0] if permanent[0] else "")
+
+
+def _quote(table: Table | str, spec: Spec) -> Quote | NoQuote:
+    if isinstance(table, str):
+        return NoQuote(table, permanent=False)
+    try:
+        return quote(table, spec.base, spec.currency)
+    except (MissingError, BadRateError) as error:
+        return NoQuote(str(error), permanent=isinstance(error, MissingError))
+
+
+def _keeps_last(found: Quote, last: Quote, names: Sequence[str]) -> bool:
+    """Return whether `found` is older, or of the same day and either equal or from a later provider."""
+    if last.source not in names or found.date > last.date:
+        return False
+    is_later = names.index(found.source) > names.index(last.source)
+    return found.date < last.date or same(found.rate, last.rate) or is_later
+
+
+def _confirmed(spec: Spec, limit: _Limit, jumped: Quote, tables: Tables) -> Choice | Jump | ProviderNeed:
+    """Return the quote if another provider has nearly the same, else the jump."""
+    others: list[Quote] = []
+    for name in DEFAULTS:
+        if name == jumped.source:
+            continue
+        if name not in tables:
+            return ProviderNeed(name)
+        other = _quote(tables[name], spec)
+        if isinstance(other, NoQuote):
+            continue
+        if change(jumped.rate, other.rate) <= AGREEING_PERCENT:
+            return Choice(jumped, differing=(jumped, others[0]) if others else ())
+        others.append(other)
+    before, percent = limit.largest_change(jumped)
+    differing = f" ({', '.join(map(provider_rate, others))})" if others else ""
+    reason = (
+        f"{provider_rate(jumped)}, a change of {_percent(percent)} % from {before}; "
+        f"the limit is {limit.percent} %, and no other provider confirms the new rate{differing}"
+    )
+    return Jump(reason, int(percent.to_integral_value(ROUND_CEILING)))
+
+
+def provider_rate(quote: Quote) -> str:
+    """Return the rate of a provider for messages: "ecb has 1.1380 of 2026-11-20"."""
+    return f"{quote.source} has {quote.rate} of {quote.date}"
+
+
+def _percent(value: Decimal) -> str:
+    return format(value.quantize(Decimal("0.1"), ROUND_CEILING).normalize(), "f") if value < 10**9 else "over 10^9"

@@ -13,9 +13,9 @@ from jobs.core.mirror_audit.desired import NAME
 from jobs.core.mirror_audit.registry_mirrors import quantity
 from jobs.core.mirror_node.hosts import BYPASSED
 from jobs.kit.values import stamps
-from jobs.kit.values.decoding import MAX_LEVELS, PartialObject, decode, string_map
 from jobs.kit.values.errors import InvalidObjectError
 from jobs.kit.values.model import ObjectKey
+from jobs.kit.values.reads import MAX_LEVELS, PartialObject, decode, string_map
 from jobs.kit.values.resources import CLAIMS, DAEMON_SETS, PODS, SERVICES, STATEFUL_SETS, Resource
 from jobs.kit.values.text import brief
 

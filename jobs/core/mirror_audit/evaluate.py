@@ -22,7 +22,7 @@ from jobs.core.mirror_audit.registry_mirrors import (
 )
 from jobs.core.mirror_audit.resources import resource_findings
 from jobs.kit.values.errors import ApiError
-from jobs.kit.values.model import ExitCode, Fetch, Finding, Need, ObjectKey
+from jobs.kit.values.model import Dependency, ExitCode, Fetch, Finding, ObjectKey
 from jobs.kit.values.resources import CLAIMS, EVENTS, PODS
 
 # together: names, duplicates, orphans, and what could not be read
@@ -38,7 +38,9 @@ def mirrors_of(observed: Observed, settings: Settings) -> list[Mirror]:
     ]
 
 
-def evaluate_together(mirrors: Sequence[Mirror], observed: Observed, settings: Settings) -> Iterator[Finding | Need]:
+def evaluate_together(
+    mirrors: Sequence[Mirror], observed: Observed, settings: Settings
+) -> Iterator[Finding | Dependency]:
     """Yield the findings that are not about one of the `mirrors` alone, and the objects that must be read first."""
     yield from _own_image(mirrors, observed, settings)
     yield from _unreadable(observed, mirrors)
@@ -82,7 +84,7 @@ def _version_in_use(mirror: Mirror, observed: Observed) -> str:
     return annotations.get(CREDENTIALS_VERSION, "")
 
 
-def _own_image(mirrors: Sequence[Mirror], observed: Observed, settings: Settings) -> Iterator[Finding | Need]:
+def _own_image(mirrors: Sequence[Mirror], observed: Observed, settings: Settings) -> Iterator[Finding | Dependency]:
     """Read the pod of the run, because the pods of mirrors get its image; or yield why that is not known."""
     pod = settings.pod
     if settings.node_image or not (observed.mirrors or observed.resources):
@@ -94,7 +96,7 @@ def _own_image(mirrors: Sequence[Mirror], observed: Observed, settings: Settings
             yield finding("image-unknown", reason, ObjectKey(PODS.kind, "(own)"))
         return
     if pod.name and pod not in observed.documents:
-        yield Need(pod)
+        yield Dependency(pod)
         return
     if observed.node_image(settings):
         return
@@ -178,7 +180,7 @@ def _orphans(observed: Observed, settings: Settings) -> Iterator[Finding]:
 # one mirror: its resources, images, credentials and responses
 
 
-def evaluate(mirror: Mirror, observed: Observed, settings: Settings) -> list[Finding | Need | Fetch]:
+def evaluate(mirror: Mirror, observed: Observed, settings: Settings) -> list[Finding | Dependency | Fetch]:
     """Return the findings about one mirror, and the objects and URLs that the run must read first."""
     itself, its_cache = list(mirror_itself(mirror, observed, settings)), cache(mirror, observed, settings)
     # One finding about a mirror that does not respond is enough.
@@ -214,13 +216,13 @@ def _images(mirror: Mirror) -> Iterator[Finding]:
             yield finding("image-depends-on-mirror", reason, key, mirror.registry_mirror)
 
 
-def _credentials(mirror: Mirror, observed: Observed) -> Iterator[Finding | Need]:
+def _credentials(mirror: Mirror, observed: Observed) -> Iterator[Finding | Dependency]:
     """Check the Secret of a mirror, if its spec names one."""
     if not mirror.spec.credentials_secret:
         return
     key = mirror.secret
     if key not in observed.documents:
-        yield Need(key)
+        yield Dependency(key)
         return
     document = observed.documents[key]
     if not mirror.spec.allow_unauthenticated_readers:

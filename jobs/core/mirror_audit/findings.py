@@ -12,7 +12,7 @@ from typing import NamedTuple
 from jobs.core.mirror_audit.registry_mirrors import RegistryMirror
 from jobs.kit.values import reads
 from jobs.kit.values.errors import ApiError
-from jobs.kit.values.model import Change, ExitCode, Finding, ObjectKey, Severity
+from jobs.kit.values.model import ExitCode, FieldDiff, Finding, ObjectKey, Severity
 
 
 class Code(NamedTuple):
@@ -144,12 +144,12 @@ def finding(
     reason: str,
     about: ObjectKey,
     mirror: RegistryMirror | None = None,
-    changes: tuple[Change, ...] = (),
+    diff: tuple[FieldDiff, ...] = (),
     exit_code: ExitCode = ExitCode.DONE,
 ) -> Finding:
     """Return a finding, about one mirror or about none, with the severity of its code."""
     subjects = (mirror.name,) if mirror else ()
-    return Finding(code, CODES[code].severity, about, reason, changes=changes, subjects=subjects, exit_code=exit_code)
+    return Finding(code, CODES[code].severity, about, reason, diff=diff, subjects=subjects, exit_code=exit_code)
 
 
 def unreadable(about: ObjectKey, error: ApiError, subjects: tuple[str, ...]) -> Finding:

@@ -30,13 +30,12 @@ from jobs.core.mirror_audit.actual import (
 from jobs.core.mirror_audit.desired import HEADLESS, NODE_NAMESPACE
 from jobs.core.mirror_audit.observed import RESOURCE_KINDS, Observed, Settings
 from jobs.core.mirror_audit.registry_mirrors import parse_registry_mirror
-from jobs.kit.api.answers import error_of
 from jobs.kit.api.cluster import Cluster, List, retry_if_expired
 from jobs.kit.api.custom_resources import from_cluster
-from jobs.kit.values.decoding import decode
+from jobs.kit.api.responses import error_of
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.model import ObjectKey
-from jobs.kit.values.reads import Invalid, InvalidObject, ReadResult
+from jobs.kit.values.reads import Invalid, InvalidObject, ReadResult, decode
 from jobs.kit.values.resources import (
     CLAIMS,
     DAEMON_SETS,
@@ -119,9 +118,9 @@ class _Lists:
     def pods(self, keys: Iterable[ObjectKey]) -> dict[ObjectKey, Pod | None]:
         """Return the pods, None for one that does not exist, without those that cannot be read."""
         found: dict[ObjectKey, Pod | None] = {}
-        for answer in self.cluster.read((PODS, key.namespace, key.name, True) for key in keys):
-            _, namespace, name, _ = answer.request.tag
-            pod = ReadResult(answer.body, error_of(answer)).reduced_if_exists(partial(decode, kind=Pod))
+        for response in self.cluster.read((PODS, key.namespace, key.name, True) for key in keys):
+            _, namespace, name, _ = response.request.tag
+            pod = ReadResult(response.body, error_of(response)).reduced_if_exists(partial(decode, kind=Pod))
             if isinstance(pod, ApiError):
                 self.errors[PODS.kind] = pod
             else:

@@ -12,10 +12,9 @@ from msgspec import Meta, Struct
 
 from jobs.core.mirror_audit.actual import Endpoints, Object, PartialMetadata, PodSpec, Quote, is_managed
 from jobs.core.mirror_audit.registry_mirrors import IMAGES, PASSWORD, UPSTREAM, USERNAME, RegistryMirror
-from jobs.kit.values.decoding import decode
 from jobs.kit.values.errors import ApiError
-from jobs.kit.values.model import Need, ObjectKey, RunOptions
-from jobs.kit.values.reads import Invalid, Page, ReadResult
+from jobs.kit.values.model import Dependency, ObjectKey, RunOptions
+from jobs.kit.values.reads import Download, Invalid, ReadResult, decode
 from jobs.kit.values.resources import (
     CLAIMS,
     DAEMON_SETS,
@@ -112,8 +111,8 @@ class Observed:
     `resources` are all objects of RESOURCE_KINDS in the namespace of the settings, managed by kube-chores or not.
     `invalid` has the objects of any kind that cannot be decoded. `endpoints` are the ready ones by Service. `nodes` is
     the number of Linux nodes. `list_errors` has, by kind, the error of each list request that failed. `documents` are
-    objects read by name, and responses of Services through the API server. `pages` are responses from the network, by
-    URL. `events` are quotes of Events, by the workload or claim that they explain.
+    objects read by name, and responses of Services through the API server. `downloads` are from the network, by URL.
+    `events` are quotes of Events, by the workload or claim that they explain.
     """
 
     mirrors: tuple[RegistryMirror, ...]
@@ -124,7 +123,7 @@ class Observed:
     nodes: int = 0
     list_errors: Mapping[str, ApiError] = field(default_factory=dict)
     documents: Mapping[ObjectKey, Document] = field(default_factory=dict)
-    pages: Mapping[str, Page] = field(default_factory=dict)
+    downloads: Mapping[str, Download] = field(default_factory=dict)
     events: Mapping[ObjectKey, Quote] = field(default_factory=dict)
 
     def managed(self, key: ObjectKey) -> Object | None:
@@ -141,10 +140,12 @@ class Observed:
         pod = self.documents.get(settings.pod) if settings.pod else None
         return settings.node_image or (pod if isinstance(pod, str) else "")
 
-    def with_documents(self, documents: Mapping[Need, ReadResult], pages: Mapping[str, Page]) -> Observed:
-        """Return a copy with these documents and pages added."""
-        reduced = {need.key: found.reduced(partial(_reduced, need.key)) for need, found in documents.items()}
-        return replace(self, documents={**self.documents, **reduced}, pages={**self.pages, **pages})
+    def with_documents(self, documents: Mapping[Dependency, ReadResult], downloads: Mapping[str, Download]) -> Observed:
+        """Return a copy with these documents and downloads added."""
+        reduced = {
+            dependency.key: found.reduced(partial(_reduced, dependency.key)) for dependency, found in documents.items()
+        }
+        return replace(self, documents={**self.documents, **reduced}, downloads={**self.downloads, **downloads})
 
 
 def _reduced(key: ObjectKey, body: bytes) -> Document:

@@ -16,7 +16,7 @@ from jobs.core.mirror_audit.registry_mirrors import MirrorStatus
 from jobs.core.mirror_audit.repair import repairs
 from jobs.core.mirror_audit.status import with_progress
 from jobs.kit.values.conditions import READY
-from jobs.kit.values.model import Fetch, Finding, Need, ObjectKey, Plan, Severity, Summary
+from jobs.kit.values.model import Dependency, Fetch, Finding, ObjectKey, Plan, Severity, Summary
 from jobs.kit.values.reads import Head, invalid, terminating
 from jobs.kit.values.resources import REGISTRY_MIRRORS
 
@@ -26,7 +26,7 @@ _NOT_RESPONDING = frozenset(map(reason, ("mirror-down", "upstream-down")))
 def plan(observed: Observed, settings: Settings, now: datetime) -> Plan:
     """Compare the cluster with what RegistryMirrors define. The same input gives the same findings, sorted."""
     mirrors = mirrors_of(observed, settings)
-    evaluated: list[Finding | Need | Fetch] = [*evaluate_together(mirrors, observed, settings)]
+    evaluated: list[Finding | Dependency | Fetch] = [*evaluate_together(mirrors, observed, settings)]
     evaluated += [found for each in mirrors for found in evaluate(each, observed, settings)]
     found = [each for each in evaluated if isinstance(each, Finding)]
     healthy = _healthy(mirrors, observed, {each.object for each in found})
@@ -43,7 +43,7 @@ def plan(observed: Observed, settings: Settings, now: datetime) -> Plan:
     return Plan(
         findings,
         len(healthy),
-        [*repaired.needs, *(each for each in evaluated if isinstance(each, Need))],
+        [*repaired.dependencies, *(each for each in evaluated if isinstance(each, Dependency))],
         Summary(
             {"mirrors": len(observed.mirrors)},
             f"no {REGISTRY_MIRRORS.kind} in the cluster" if is_empty else "",

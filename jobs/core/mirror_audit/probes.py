@@ -16,10 +16,9 @@ from jobs.core.mirror_audit.desired import CACHE_PORT, CACHE_PORT_NAME, PORT, PO
 from jobs.core.mirror_audit.findings import Problem, finding, unreadable
 from jobs.core.mirror_audit.observed import CacheState, Observed, Probing, Settings
 from jobs.core.mirror_audit.registry_mirrors import PASSWORD
-from jobs.kit.values.decoding import decode
 from jobs.kit.values.errors import ApiError, InvalidObjectError
-from jobs.kit.values.model import ExitCode, Fetch, Finding, Need, ObjectKey
-from jobs.kit.values.reads import NAME_NOT_FOUND, NO_DNS, NOT_FETCHED, NOT_IN_TIME, Page
+from jobs.kit.values.model import Dependency, ExitCode, Fetch, Finding, ObjectKey
+from jobs.kit.values.reads import NAME_NOT_FOUND, NO_DNS, NOT_FETCHED, NOT_IN_TIME, Download, decode
 from jobs.kit.values.resources import ENDPOINT_SLICES, SERVICE_PROXY, SERVICES
 
 # Authors of RegistryMirrors can name hosts that do not respond. That does not fail a run.
@@ -54,8 +53,8 @@ def _upstream_url(mirror: Mirror) -> str:
 
 def is_upstream_unknown(mirror: Mirror, observed: Observed) -> bool:
     """Return whether the probe of the upstream was planned and not done, or cannot succeed."""
-    page = observed.pages.get(_upstream_url(mirror))
-    return (page is not None and page.error in _NOT_PROBED) or is_unresolved(mirror, observed)
+    download = observed.downloads.get(_upstream_url(mirror))
+    return (download is not None and download.error in _NOT_PROBED) or is_unresolved(mirror, observed)
 
 
 def _mirror_url(mirror: Mirror) -> str:
@@ -68,18 +67,18 @@ def _host(mirror: Mirror) -> str:
 
 def is_unresolved(mirror: Mirror, observed: Observed) -> bool:
     """Return whether the cluster's DNS did not resolve the name of the mirror's Service."""
-    page = observed.pages.get(_mirror_url(mirror))
-    return page is not None and page.error in (NO_DNS, NAME_NOT_FOUND)
+    download = observed.downloads.get(_mirror_url(mirror))
+    return download is not None and download.error in (NO_DNS, NAME_NOT_FOUND)
 
 
-def mirror_itself(mirror: Mirror, observed: Observed, settings: Settings) -> Iterator[Finding | Fetch | Need]:
+def mirror_itself(mirror: Mirror, observed: Observed, settings: Settings) -> Iterator[Finding | Fetch | Dependency]:
     """Probe the mirror, unless it is known that it cannot respond."""
     service = mirror.service.key
     if not observed.managed(service) or not _has_only_registry_pods(service, observed):
         return
     url = _mirror_url(mirror)
     if is_unresolved(mirror, observed):
-        reason = f"the name {_host(mirror)} was not resolved: {observed.pages[url].error}"
+        reason = f"the name {_host(mirror)} was not resolved: {observed.downloads[url].error}"
         yield finding("name-not-resolved", reason, service, mirror.registry_mirror)
     elif settings.probing is Probing.NETWORK:
         yield from _fetched("mirror-down", url, service, mirror, observed, (HTTPStatus.OK,))
@@ -101,13 +100,13 @@ def _fetch(url: str, mirror: Mirror) -> Fetch:
 def _fetched(
     code: str, url: str, about: ObjectKey, mirror: Mirror, observed: Observed, expected: tuple[HTTPStatus, ...]
 ) -> Iterator[Finding | Fetch]:
-    page = observed.pages.get(url)
-    if page is None:
+    download = observed.downloads.get(url)
+    if download is None:
         yield _fetch(url, mirror)
-    elif page.error in _NOT_PROBED:
-        reason, exit_code = f"{url}: {page.error}", _NOT_PROBED[page.error]
+    elif download.error in _NOT_PROBED:
+        reason, exit_code = f"{url}: {download.error}", _NOT_PROBED[download.error]
         yield finding("unreadable", reason, about, mirror.registry_mirror, exit_code=exit_code)
-    elif page.status not in expected:
+    elif download.status not in expected:
         # One text for every failure: otherwise statuses show the network to the authors of RegistryMirrors.
         reason = f"{url} does not respond as a registry; the reason is in the log of the run"
         yield finding(code, reason, about, mirror.registry_mirror)
@@ -115,7 +114,7 @@ def _fetched(
 
 def together(found: Sequence[Finding], mirrors: Sequence[Mirror], observed: Observed) -> list[Finding]:
     """Return the findings, with one in place of those of all probed mirrors if all failed alike."""
-    probed = sum(_mirror_url(each) in observed.pages for each in mirrors)
+    probed = sum(_mirror_url(each) in observed.downloads for each in mirrors)
     for code, what in _OF_ALL.items():
         alike = [each for each in found if each.code == code]
         if probed > 1 and len(alike) == probed:
@@ -127,12 +126,12 @@ def together(found: Sequence[Finding], mirrors: Sequence[Mirror], observed: Obse
     return list(found)
 
 
-def _through_api_server(mirror: Mirror, observed: Observed) -> Iterator[Finding | Need]:
+def _through_api_server(mirror: Mirror, observed: Observed) -> Iterator[Finding | Dependency]:
     service = mirror.service.key
     key = ObjectKey(SERVICE_PROXY.kind, f"http:{service.name}:{PORT_NAME}/proxy/v2/", service.namespace)
     document = observed.documents.get(key)
     if key not in observed.documents:
-        yield Need(key)
+        yield Dependency(key)
     elif not isinstance(document, ApiError):
         return
     elif document.is_permission or document.status in (0, HTTPStatus.INTERNAL_SERVER_ERROR, HTTPStatus.FORBIDDEN):
@@ -142,22 +141,22 @@ def _through_api_server(mirror: Mirror, observed: Observed) -> Iterator[Finding 
         yield finding("mirror-down", reason, service, mirror.registry_mirror)
 
 
-def cache(mirror: Mirror, observed: Observed, settings: Settings) -> Iterator[Finding | Fetch | Need]:
+def cache(mirror: Mirror, observed: Observed, settings: Settings) -> Iterator[Finding | Fetch | Dependency]:
     """Read the report of the container `cache` of a mirror, also while the mirror is not ready."""
     service = mirror.headless_service.key
     if not _has_cache(mirror, observed) or not _has_only_registry_pods(service, observed):
         return
     if settings.probing is Probing.NETWORK:
         url = f"http://{service.name}.{service.namespace}.svc:{CACHE_PORT}/"
-        if url not in observed.pages:
+        if url not in observed.downloads:
             yield _fetch(url, mirror)
         else:
-            yield from _cache_findings(mirror, _cache_state(observed.pages[url]), observed)
+            yield from _cache_findings(mirror, _cache_state(observed.downloads[url]), observed)
     elif settings.probing is Probing.SERVICE_PROXY:
         key = ObjectKey(SERVICE_PROXY.kind, f"http:{service.name}:{CACHE_PORT_NAME}/proxy/", service.namespace)
         document = observed.documents.get(key)
         if key not in observed.documents:
-            yield Need(key)
+            yield Dependency(key)
         else:
             yield from _cache_findings(mirror, document if isinstance(document, CacheState) else None, observed)
 
@@ -173,9 +172,9 @@ def _containers(mirror: Mirror, observed: Observed) -> list[Object]:
     return list(actual["spec"]["template"]["spec"]["containers"]) if actual else []
 
 
-def _cache_state(page: Page) -> CacheState | None:
+def _cache_state(download: Download) -> CacheState | None:
     try:
-        return None if page.error else decode(page.body, CacheState)
+        return None if download.error else decode(download.body, CacheState)
     except InvalidObjectError:
         return None
 
@@ -221,6 +220,6 @@ def _has_login(mirror: Mirror, observed: Observed) -> bool:
 
 def _requires_basic(mirror: Mirror, observed: Observed) -> bool:
     """Return whether the upstream itself checks logins: with tokens, it also answers 401 for an unknown repository."""
-    page = observed.pages.get(_upstream_url(mirror))
-    challenge = page.challenge.lower() if page else ""
+    download = observed.downloads.get(_upstream_url(mirror))
+    challenge = download.challenge.lower() if download else ""
     return "basic" in challenge and "bearer" not in challenge

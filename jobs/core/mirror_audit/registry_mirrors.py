@@ -12,8 +12,8 @@ from msgspec import Struct
 
 from jobs.core.mirror_node.hosts import is_host
 from jobs.kit.values.conditions import Condition
-from jobs.kit.values.names import key_problems, value_problems
 from jobs.kit.values.reads import Head, Invalid, parse
+from jobs.kit.values.resources import key_problems, value_problems
 
 # quantities
 

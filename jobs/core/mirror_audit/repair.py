@@ -25,9 +25,9 @@ from jobs.core.mirror_audit.resources import drift, named, storage
 from jobs.core.mirror_node.hosts import CERTS
 from jobs.kit.run.brakes import allowed
 from jobs.kit.values import stamps
-from jobs.kit.values.decoding import decode_plain
 from jobs.kit.values.errors import ApiError
-from jobs.kit.values.model import Action, Body, Brake, Deletion, ExitCode, Finding, Fix, Need, ObjectKey, Plan
+from jobs.kit.values.model import Action, Body, Brake, Change, Deletion, Dependency, ExitCode, Finding, ObjectKey, Plan
+from jobs.kit.values.reads import decode_plain
 from jobs.kit.values.resources import (
     CLAIMS,
     DAEMON_SETS,
@@ -49,15 +49,15 @@ _CREDENTIALS = (
 
 
 class Step(NamedTuple):
-    """The next step for a resource: a write (`fix`), or the condition for it (`remedy`).
+    """The next step for a resource: a write (`change`), or the condition for it (`remedy`).
 
-    `need` is an object to read first. `may_progress` is whether a later observation in the same run may allow the next
-    step. `first` is a write to another object before this one.
+    `dependency` is an object to read first. `may_progress` is whether a later observation in the same run may allow the
+    next step. `first` is a write to another object before this one.
     """
 
     remedy: str = ""
-    fix: Fix | None = None
-    need: Need | None = None
+    change: Change | None = None
+    dependency: Dependency | None = None
     may_progress: bool = False
     first: Finding | None = None
     exit_code: ExitCode = ExitCode.DONE
@@ -135,7 +135,7 @@ class Context(NamedTuple):
 def _read(context: Context, key: ObjectKey, what: str = "") -> Step | None:
     """Return the step that reads an object, or why it is not readable; None if it was read or does not exist."""
     if key not in context.observed.documents:
-        return Step(need=Need(key))
+        return Step(dependency=Dependency(key))
     document = context.observed.documents[key]
     if not isinstance(document, ApiError) or document.status == HTTPStatus.NOT_FOUND:
         return None
@@ -170,25 +170,25 @@ class ApplyRequest(Body, frozen=True, gc=False):
             document["metadata"]["uid"] = self.uid
         return msgspec.json.encode(document)
 
-    def changed_by_server(self, answer: bytes) -> tuple[str, ...]:
+    def changed_by_server(self, response: bytes) -> tuple[str, ...]:
         """Return the fields that differ in the server's response: admission changed them."""
-        return tuple(drifted_fields(self.manifest, decode_plain(answer)))
+        return tuple(drifted_fields(self.manifest, decode_plain(response)))
 
 
-def apply(desired: Manifest, actual: Object, result: str) -> Fix:
+def apply(desired: Manifest, actual: Object, result: str) -> Change:
     """Return the apply of a desired resource to exactly this object."""
-    return Fix(Action.APPLY, ApplyRequest(desired, actual["metadata"]["uid"]), result)
+    return Change(Action.APPLY, ApplyRequest(desired, actual["metadata"]["uid"]), result)
 
 
-def delete(actual: Object) -> Fix:
+def delete(actual: Object) -> Change:
     """Return the deletion of exactly this version of an object."""
     meta = actual["metadata"]
-    return Fix(Action.DELETE, Deletion(meta["uid"], meta["resourceVersion"]))
+    return Change(Action.DELETE, Deletion(meta["uid"], meta["resourceVersion"]))
 
 
 def drifted_fields(desired: Manifest, actual: Object) -> list[str]:
     """Return the fields of a resource that drifted."""
-    return [each.change.field for each in drift(desired.body, actual)]
+    return [each.difference.field for each in drift(desired.body, actual)]
 
 
 def immutable_fields(desired: Manifest, actual: Object) -> list[str]:
@@ -200,7 +200,7 @@ def correction(desired: Manifest, actual: Object) -> str:
     """Return the result of an apply: the fields that it corrects, and who changed them."""
     found = drift(desired.body, actual)
     by = ", ".join(sorted({each.by for each in found if each.by}))
-    fields = named([each.change.field for each in found])
+    fields = named([each.difference.field for each in found])
     return f"{fields} corrected" + (f"; was changed by {by}" if by else "")
 
 
@@ -256,8 +256,8 @@ def file_args(daemon_set: Object) -> list[str]:
 def _clean_up(actual: Object, image: str, result: str, waiting: str) -> Step:
     """Have the DaemonSet remove the files that it wrote; delete it when all nodes have."""
     if not is_node_cleanup(actual):
-        return Step(fix=Fix(Action.REPLACE, NodeCleanup(actual, image), result), may_progress=True)
-    return _waiting(waiting) if rollout_problem(DAEMON_SETS.kind, actual) else Step(fix=delete(actual))
+        return Step(change=Change(Action.REPLACE, NodeCleanup(actual, image), result), may_progress=True)
+    return _waiting(waiting) if rollout_problem(DAEMON_SETS.kind, actual) else Step(change=delete(actual))
 
 
 def _args(daemon_set: Object) -> list[str]:
@@ -281,7 +281,7 @@ def expand(context: Context, desired: Manifest) -> Step:
     if key and (step := _read(context, key, ", which sets whether volumes can expand,")):
         return step
     size = context.mirror.spec.storage.size
-    return _recreate(context, desired) or Step(fix=apply(desired, actual, f"requests {size}"))
+    return _recreate(context, desired) or Step(change=apply(desired, actual, f"requests {size}"))
 
 
 def _requested(claim: Object) -> str:
@@ -314,12 +314,12 @@ def _recreate(context: Context, desired: Manifest) -> Step | None:
     key = context.mirror.stateful_set.key
     remedy = f"a repair recreates it when {key} no longer exists"
     if context.registry is None:
-        return Step(remedy) if key in context.observed.invalid else Step(fix=delete(claim))
+        return Step(remedy) if key in context.observed.invalid else Step(change=delete(claim))
     if problem := context.roll_blocker():
         return Step(problem)
     reason = f"uses {desired.key}, which is to be recreated"
     first = finding("drifted", reason, key, context.mirror.registry_mirror)
-    return Step(remedy, may_progress=True, first=structs.replace(first, fix=delete(context.registry)))
+    return Step(remedy, may_progress=True, first=structs.replace(first, change=delete(context.registry)))
 
 
 def may_lose_cache(context: Context) -> bool:
@@ -377,7 +377,7 @@ def removals(
         step = _removal(each, by_mirror[name], observed, settings)
         steps.append((each, step))
         # The removal of a mirror starts with the files on nodes; a deleted claim loses a cache.
-        if step.fix and (isinstance(step.fix.body, NodeCleanup) or each.object.kind == CLAIMS.kind):
+        if step.change and (isinstance(step.change.body, NodeCleanup) or each.object.kind == CLAIMS.kind):
             removed.add(name)
     most = allowed(len(observed.mirrors) + len(observed.invalid_mirrors), settings.max_deletes)
     if len(removed) <= most:
@@ -411,7 +411,7 @@ def _removal(orphan: Finding, others: Sequence[ObjectKey], observed: Observed, s
         return Step(f"a repair deletes it when {unlisted[0]}s, which may use it, are readable")
     if blockers := [other for other in others if other.kind in before]:
         return _waiting(f"a repair deletes it when {blockers[0]} no longer exists")
-    return Step(fix=delete(actual))
+    return Step(change=delete(actual))
 
 
 def _remove_moved(orphan: Finding, actual: Object, observed: Observed) -> Step:
@@ -423,7 +423,7 @@ def _remove_moved(orphan: Finding, actual: Object, observed: Observed) -> Step:
     if found := observed.managed(successor):
         is_ready = not rollout_problem(DAEMON_SETS.kind, found)
         remedy = f"a repair deletes it when {successor} is ready"
-        return Step(fix=delete(actual)) if is_ready else _waiting(remedy)
+        return Step(change=delete(actual)) if is_ready else _waiting(remedy)
     if orphan.subjects:
         return Step(f"a repair deletes it when {successor} is ready")
     return Step(f"recreate registrymirror/{mirror_name(actual)}; when {successor} is ready, delete the mirror")
@@ -456,9 +456,9 @@ def repairs(findings: Sequence[Finding], mirrors: Sequence[Mirror], observed: Ob
         mirror = by_name.get(subjects)
         context = Context(mirror, found, observed, settings) if mirror else None
         steps += [(each, _step(context, each)) for each in found]
-    needs = [step.need for _, step in steps if step.need]
+    dependencies = [step.dependency for _, step in steps if step.dependency]
     may_progress = any(step.may_progress for _, step in steps)
-    return Plan(_with_steps(steps), needs=needs, brakes=brakes, may_progress=may_progress)
+    return Plan(_with_steps(steps), dependencies=dependencies, brakes=brakes, may_progress=may_progress)
 
 
 def _with_steps(steps: Sequence[tuple[Finding, Step]]) -> list[Finding]:
@@ -467,7 +467,7 @@ def _with_steps(steps: Sequence[tuple[Finding, Step]]) -> list[Finding]:
     for found, step in steps:
         planned += [step.first] if step.first else []
         exit_code = step.exit_code or found.exit_code
-        planned.append(structs.replace(found, fix=step.fix, remedy=step.remedy, exit_code=exit_code))
+        planned.append(structs.replace(found, change=step.change, remedy=step.remedy, exit_code=exit_code))
     return _one_write_per_object(planned)
 
 
@@ -476,11 +476,11 @@ def _one_write_per_object(findings: Sequence[Finding]) -> list[Finding]:
     kept: dict[ObjectKey, Finding] = {}
     for each in findings:
         before = kept.get(each.object)
-        if each.fix and (before is None or (each.action is Action.DELETE) > (before.action is Action.DELETE)):
+        if each.change and (before is None or (each.action is Action.DELETE) > (before.action is Action.DELETE)):
             kept[each.object] = each
     return [
-        structs.replace(each, fix=None, remedy="another step for this object includes it")
-        if each.fix and kept[each.object] is not each
+        structs.replace(each, change=None, remedy="another step for this object includes it")
+        if each.change and kept[each.object] is not each
         else each
         for each in findings
     ]
@@ -526,7 +526,7 @@ def _create(context: Context, desired: Manifest) -> Step:
     if desired is mirror.daemon_set and not context.is_current_and_ready():
         return _waiting(f"a repair creates it when {mirror.stateful_set.key} is ready to serve nodes")
     result = f"for registrymirror/{mirror.registry_mirror.name}"
-    return Step(fix=Fix(Action.APPLY_NEW, ApplyRequest(desired), result))
+    return Step(change=Change(Action.APPLY_NEW, ApplyRequest(desired), result))
 
 
 def _correct(context: Context, desired: Manifest) -> Step:
@@ -547,8 +547,8 @@ def _correct(context: Context, desired: Manifest) -> Step:
         return step
     without_address = desired is mirror.service and not mirror.cluster_ip
     if without_address or immutable_fields(desired, actual):
-        return Step(fix=delete(actual))
-    return Step(fix=apply(desired, actual, correction(desired, actual)))
+        return Step(change=delete(actual))
+    return Step(change=apply(desired, actual, correction(desired, actual)))
 
 
 def _restart_blocker(context: Context, actual: Object) -> str:
@@ -567,7 +567,7 @@ def _clean_up_old_host(context: Context, actual: Object) -> Step | None:
         image = context.observed.node_image(context.settings)
         return _clean_up(actual, image, f"nodes remove the files of {before}", waiting)
     # After an apply, a cleanup still has the mount of all folders.
-    return Step(fix=delete(actual)) if is_node_cleanup(actual) else None
+    return Step(change=delete(actual)) if is_node_cleanup(actual) else None
 
 
 def _wait_for_registry(context: Context, actual: Object) -> Step | None:

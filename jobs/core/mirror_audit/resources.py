@@ -18,7 +18,7 @@ from jobs.core.mirror_audit.findings import Problem, finding
 from jobs.core.mirror_audit.observed import Observed, Settings
 from jobs.core.mirror_audit.registry_mirrors import quantity
 from jobs.kit.values import stamps
-from jobs.kit.values.model import Change, Finding, ObjectKey
+from jobs.kit.values.model import FieldDiff, Finding, ObjectKey
 from jobs.kit.values.resources import CLAIMS, DAEMON_SETS, ENDPOINT_SLICES, NODES, SERVICES, STATEFUL_SETS
 from jobs.kit.values.text import listed
 
@@ -48,7 +48,7 @@ _USER_IN_URL = re.compile(r"(?<=://)[^/@\s]*@")
 class Drift(NamedTuple):
     """A field that drifted, and the field manager that changed it, if known."""
 
-    change: Change
+    difference: FieldDiff
     by: str = ""
 
 
@@ -58,17 +58,17 @@ def drift(desired: Object, actual: Object) -> list[Drift]:
     others = [entry for entry in entries if entry.get("manager") != stamps.MANAGER]
     own = [entry for entry in entries if entry.get("manager") == stamps.MANAGER and entry.get("operation") == "Apply"]
     found = [
-        Drift(change, _owner(path, others))
-        for path, change in _differences((), desired, actual)
+        Drift(difference, _owner(path, others))
+        for path, difference in _differences((), desired, actual)
         if path not in _NOT_DRIFT
     ]
     no_longer_set = (
-        change for entry in own for change in _no_longer_set((), entry.get("fieldsV1") or {}, desired, actual)
+        difference for entry in own for difference in _no_longer_set((), entry.get("fieldsV1") or {}, desired, actual)
     )
     return sorted([*found, *map(Drift, no_longer_set)])
 
 
-def _differences(path: Path, desired: Any, actual: Any) -> Iterator[tuple[Path, Change]]:
+def _differences(path: Path, desired: Any, actual: Any) -> Iterator[tuple[Path, FieldDiff]]:
     """Yield the differences; lists with merge keys are compared item by item."""
     if desired == actual:  # most parts are: this is faster than to compare what is in them
         return
@@ -78,13 +78,13 @@ def _differences(path: Path, desired: Any, actual: Any) -> Iterator[tuple[Path, 
             yield from _differences((*path, f"f:{name}"), value, actual.get(name))
         for name in sorted(actual.keys() - desired.keys()) if path in _WHOLE else ():
             more = (*path, f"f:{name}")
-            yield more, Change(field_name(more), _displayed(actual[name]), None)
+            yield more, FieldDiff(field_name(more), _displayed(actual[name]), None)
     elif keys and isinstance(actual, list):
         for item in desired:
             actual_item = next((each for each in actual if _same_item(item, each, keys)), None)
             yield from _differences((*path, _element(item, keys)), item, actual_item)
     elif not _equal(path, desired, actual):
-        yield path, Change(field_name(path), _displayed(actual), _displayed(desired))
+        yield path, FieldDiff(field_name(path), _displayed(actual), _displayed(desired))
 
 
 def _item_keys(path: Path, value: Any) -> tuple[str, ...]:
@@ -131,14 +131,14 @@ def _owns(fields: Object, path: Path) -> bool:
     return True
 
 
-def _no_longer_set(path: Path, fields: Object, desired: Any, actual: Any) -> Iterator[Change]:
+def _no_longer_set(path: Path, fields: Object, desired: Any, actual: Any) -> Iterator[FieldDiff]:
     """Yield the fields that kube-chores owns by `fields` and `desired` no longer has, each at its topmost path."""
     for element, below in fields.items():
         if not _is_field(element):
             continue
         inner = _value_at(desired, element)
         if inner is None:
-            yield Change(field_name((*path, element)), _displayed(_value_at(actual, element)), None)
+            yield FieldDiff(field_name((*path, element)), _displayed(_value_at(actual, element)), None)
         elif isinstance(below, dict) and below:
             yield from _no_longer_set((*path, element), below, inner, _value_at(actual, element))
 
@@ -221,34 +221,36 @@ def _drifted(mirror: Mirror, desired: Manifest, actual: Object, settings: Settin
     if desired.resource is DAEMON_SETS and not mirror.cluster_ip:
         return  # its arguments depend on the address of the Service, which has a separate finding
     if found := drift(desired.body, actual):
-        changes = tuple(each.change for each in found) if settings.run.diff else ()
+        diff = tuple(each.difference for each in found) if settings.run.diff else ()
         code = "scaled-to-zero" if actual["spec"].get("replicas") == 0 else "drifted"
         problem = Problem(code, _drift_reason(desired, actual, found))
-        yield finding(*problem, desired.key, mirror.registry_mirror, changes)
+        yield finding(*problem, desired.key, mirror.registry_mirror, diff)
 
 
 def _drift_reason(desired: Manifest, actual: Object, found: list[Drift]) -> str:
     fingerprint = (actual["metadata"].get("annotations") or {}).get(stamps.FINGERPRINT)
     changed = ", ".join(sorted({each.by for each in found if each.by}))
     changed = f"changed by {changed}" if changed else ""
-    if len(found) == 1 and _is_short(found[0].change):
-        field, was, wanted = found[0].change
+    if len(found) == 1 and _is_short(found[0].difference):
+        field, was, wanted = found[0].difference
         reason = "; ".join(filter(None, (f"{field} is {was}, the mirror defines {wanted}", changed)))
     else:
         verb = "differs" if len(found) == 1 else "differ"
-        reason = f"{named([each.change.field for each in found])} {changed or f'{verb} from what the mirror defines'}"
+        reason = (
+            f"{named([each.difference.field for each in found])} {changed or f'{verb} from what the mirror defines'}"
+        )
     if fingerprint != desired.body["metadata"]["annotations"][stamps.FINGERPRINT]:
         reason += "; the mirror, or something it depends on, changed after the last write"
     return reason
 
 
-def _is_short(change: Change) -> bool:
+def _is_short(difference: FieldDiff) -> bool:
     """Return whether a reason shows the values: short scalars, but no environment variables, which may be secret.
 
     Users who read the status of a mirror may not be allowed to read its workloads.
     """
-    values = (change.actual, change.desired)
-    return ".env[" not in change.field and all(_SHORT.fullmatch(each or "") for each in values)
+    values = (difference.actual, difference.desired)
+    return ".env[" not in difference.field and all(_SHORT.fullmatch(each or "") for each in values)
 
 
 def named(fields: Sequence[str]) -> str:

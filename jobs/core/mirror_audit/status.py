@@ -1,11 +1,13 @@
-"""The status of each RegistryMirror after an audit, and what it reports as in progress. Pure.
+"""The status of each RegistryMirror after an audit, its metrics, and what it reports as in progress. Pure.
 
-The same findings give the same status.
+The same findings give the same status. What a repair changed minutes ago and that is not ready yet is in progress, not
+broken. The run that changed it knows its writes; other runs know it from the status of the RegistryMirror.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -14,6 +16,7 @@ from msgspec import structs
 from jobs.core.mirror_audit.findings import CODES, RANK, reason
 from jobs.core.mirror_audit.observed import Observed, Probing, Settings
 from jobs.core.mirror_audit.registry_mirrors import MirrorStatus
+from jobs.kit.run.gauges import MOST_RESOURCES, OMITTED, Metric, Sample, of_resources
 from jobs.kit.values.conditions import (
     READY,
     Condition,
@@ -28,10 +31,6 @@ from jobs.kit.values.model import Finding, Outcome, Plan, Result, Severity
 from jobs.kit.values.reads import Head, by_subject
 from jobs.kit.values.resources import DAEMON_SETS, REGISTRY_MIRRORS, STATEFUL_SETS
 
-# what a repair changed minutes ago and that is not ready yet: it is in progress, not broken
-
-# The run that changed it knows its writes. Other runs know it from the status of the RegistryMirror.
-
 IN_PROGRESS = "in-progress"
 _PERIOD = timedelta(minutes=5)  # longer than --wait of the CronJob, shorter than the time until the next run
 # The parts of a mirror, by the field of the status that has the time of the repair after which they are not ready yet.
@@ -43,6 +42,7 @@ _NOT_READY = {
     "volume-pending": (_REGISTRY,),
     "not-rolled-out": (_REGISTRY, _NODES),
 }
+_MOST_NAMED = 3
 
 
 def with_progress(plan: Plan, observed: Observed, written: Sequence[Finding], now: datetime) -> Plan:
@@ -85,7 +85,7 @@ def changes(last: MirrorStatus, findings: Sequence[Finding], observed: Observed,
 def _is_not_ready(found: Finding) -> bool:
     """Return whether a finding reports what a change causes for a while, such as a cache that does not respond."""
     is_cache = found.code == "unreadable" and found.object.kind == STATEFUL_SETS.kind and not found.exit_code
-    return (found.code in _NOT_READY or is_cache) and not found.fix
+    return (found.code in _NOT_READY or is_cache) and not found.change
 
 
 def _part(found: Finding) -> str:
@@ -109,7 +109,7 @@ def _since(last: MirrorStatus, part: str, now: datetime, *, is_changed: bool) ->
 
 def _as_next(found: Finding, since: str) -> Finding:
     """Return a DaemonSet that is missing because its registry is in progress as in progress."""
-    is_next = since and found.code == "missing" and _part(found) is _NODES and not found.fix
+    is_next = since and found.code == "missing" and _part(found) is _NODES and not found.change
     return _as_progress(found, since) if is_next else found
 
 
@@ -121,8 +121,6 @@ def _as_progress(found: Finding, since: str) -> Finding:
 
 
 # the status
-
-_MOST_NAMED = 3
 
 
 def status_updates(
@@ -172,3 +170,28 @@ def _condition(findings: Sequence[Finding], *, probed: bool) -> Condition:
     is_known = any(each.code not in ("unreadable", IN_PROGRESS) for each in findings)
     state = "False" if is_known else "Unknown"
     return new_condition(READY, state, reason(worst[0].code), f"{message}{more}")
+
+
+MIRROR_READY = Metric(
+    "kube_chores_mirror_ready",
+    "1 if condition Ready of a RegistryMirror is True, 0 if it is False; no series if it is Unknown.",
+    ("mirror",),
+)
+MIRROR_FINDINGS = Metric("kube_chores_mirror_findings", "Findings about a RegistryMirror.", ("mirror", "severity"))
+
+
+def gauges(
+    observed: Observed, settings: Settings, plan: Plan, results: Sequence[Result], _now: datetime
+) -> Iterator[Sample]:
+    """Yield the metrics of the RegistryMirrors in the cluster, by name."""
+    found = conditions(observed, settings, results)
+    known = [
+        (head.key.name, condition.status == "True") for head, _, condition in found if condition.status != "Unknown"
+    ]
+    yield from of_resources(MIRROR_READY, known)
+    for head, findings, _ in found[:MOST_RESOURCES]:
+        counted = Counter(each.severity for each in findings)
+        for severity in Severity:
+            if severity is not Severity.INFO:
+                yield MIRROR_FINDINGS.sample(counted[severity], head.key.name, severity.value)
+    yield OMITTED.sample(max(0, len(found) - MOST_RESOURCES), MIRROR_FINDINGS.name)

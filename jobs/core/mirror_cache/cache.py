@@ -161,7 +161,7 @@ def details(room: Room) -> str:
 
 PROBE_PATH = f"/v2/kube-chores/probe/blobs/sha256:{'0' * 64}"
 _ANSWER_SECONDS = 10.0
-_MOST_ANSWER_BYTES = 1 << 16
+_MOST_RESPONSE_BYTES = 1 << 16
 # With one of these, the upstream has accepted the login, if the registry sent one.
 _ACCEPTED = frozenset({HTTPStatus.OK, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND})
 _OF_STATUS: Mapping[int, str] = {HTTPStatus.UNAUTHORIZED: "unauthorized", HTTPStatus.TOO_MANY_REQUESTS: "rate"}
@@ -183,14 +183,14 @@ def refusal(port: int) -> str | None:
     with contextlib.closing(connection):
         try:
             connection.request("GET", PROBE_PATH, headers={"User-Agent": "mirror-cache"})
-            answer = connection.getresponse()
-            if answer.status == HTTPStatus.INTERNAL_SERVER_ERROR:
-                return _of_token_server(answer.read(_MOST_ANSWER_BYTES))
+            response = connection.getresponse()
+            if response.status == HTTPStatus.INTERNAL_SERVER_ERROR:
+                return _of_token_server(response.read(_MOST_RESPONSE_BYTES))
         except ConnectionError:
             raise
         except (OSError, http.client.HTTPException):
             return None
-    return "" if answer.status in _ACCEPTED else _OF_STATUS.get(answer.status)
+    return "" if response.status in _ACCEPTED else _OF_STATUS.get(response.status)
 
 
 def _of_token_server(body: bytes) -> str | None:

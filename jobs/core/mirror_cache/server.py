@@ -96,13 +96,15 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         if self.path == "/ready":
             why = self.server.cache.unready()
-            self._answer(HTTPStatus.SERVICE_UNAVAILABLE if why else HTTPStatus.OK, "text/plain", f"{why or 'ready'}\n")
+            self._response(
+                HTTPStatus.SERVICE_UNAVAILABLE if why else HTTPStatus.OK, "text/plain", f"{why or 'ready'}\n"
+            )
         elif self.path == "/":
-            self._answer(HTTPStatus.OK, "application/json", json.dumps(self.server.cache.state()))
+            self._response(HTTPStatus.OK, "application/json", json.dumps(self.server.cache.state()))
         else:
-            self._answer(HTTPStatus.NOT_FOUND, "text/plain", "not found\n")
+            self._response(HTTPStatus.NOT_FOUND, "text/plain", "not found\n")
 
-    def _answer(self, status: HTTPStatus, media: str, text: str) -> None:
+    def _response(self, status: HTTPStatus, media: str, text: str) -> None:
         body = text.encode()
         self.send_response(status)
         self.send_header("Content-Type", media)

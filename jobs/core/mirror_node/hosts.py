@@ -10,7 +10,7 @@ import re
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from jobs.kit.values import names
+from jobs.kit.values import resources
 
 FILE = "hosts.toml"
 # A client without an answer sends a second packet after one second: this timeout allows for the loss of the first.
@@ -20,7 +20,7 @@ FOLDER = "/etc/containerd"
 CERTS = f"{FOLDER}/certs.d"
 # The code of a problem: pulls do not use the mirror. The audit finds it in the output of a probe.
 BYPASSED = "mirror-bypassed"
-_HOST = re.compile(rf"(?P<name>{names.LABEL}(\.{names.LABEL})*)(:(?P<port>[1-9][0-9]{{0,4}}))?")
+_HOST = re.compile(rf"(?P<name>{resources.LABEL}(\.{resources.LABEL})*)(:(?P<port>[1-9][0-9]{{0,4}}))?")
 _URL = re.compile(r"https?://[-\w.~:/%+@,;=\[\]]+", re.ASCII)
 _MARK = re.compile(r"# Written by kube-chores for registrymirror (\S+): .*")
 _LAST_PORT = 65535
@@ -42,7 +42,7 @@ def is_host(text: str) -> bool:
 
 def is_name(text: str) -> bool:
     """Whether a RegistryMirror whose resources can be created can have this name."""
-    return names.is_name(text) and "." not in text
+    return resources.is_name(text) and "." not in text
 
 
 def is_server(text: str) -> bool:

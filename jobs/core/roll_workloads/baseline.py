@@ -19,9 +19,9 @@ import msgspec
 from msgspec import Meta, Struct, field
 
 from jobs.kit.values import stamps
-from jobs.kit.values.decoding import decode, decode_plain
 from jobs.kit.values.errors import ApiError, InvalidObjectError
-from jobs.kit.values.model import Action, Body, ExitCode, Finding, Fix, ObjectKey, Severity
+from jobs.kit.values.model import Action, Body, Change, ExitCode, Finding, ObjectKey, Severity
+from jobs.kit.values.reads import decode, decode_plain
 from jobs.kit.values.text import HIDDEN
 
 ROLL_OPT_IN = "kubechores.dev/roll-on-config-change"
@@ -114,9 +114,9 @@ class BaselinePatch(Body, frozen=True, gc=False):
         template = {"template": {"metadata": {"annotations": {ROLL_ID: self.roll_id}}}}
         return msgspec.json.encode({"metadata": metadata, **({"spec": template} if self.roll_id else {})})
 
-    def changed_by_server(self, answer: bytes) -> tuple[str, ...]:
+    def changed_by_server(self, response: bytes) -> tuple[str, ...]:
         """Return the annotations whose values in the response differ from those that were sent."""
-        kept = decode(answer, _Patched)
+        kept = decode(response, _Patched)
         found = (kept.metadata.annotations or {}).get(BASELINE) == self.baseline
         roll_id = (kept.spec.template.metadata.annotations or {}).get(ROLL_ID)
         rolled = not self.roll_id or roll_id == self.roll_id
@@ -193,13 +193,13 @@ class KeySecretPatch(Body, frozen=True, gc=False):
         secret["data"] = {**(secret.get("data") or {}), _FIELD: self._encoded}
         return msgspec.json.encode(secret)
 
-    def changed_by_server(self, answer: bytes) -> tuple[str, ...]:
+    def changed_by_server(self, response: bytes) -> tuple[str, ...]:
         """Return the field of the key if its value in the response differs.
 
         Raises:
             InvalidObjectError: it is not a key, so each run would write another one.
         """
-        if len(value := _value(decode(answer, _Document))) < _FEWEST_BYTES:
+        if len(value := _value(decode(response, _Document))) < _FEWEST_BYTES:
             raise InvalidObjectError(f"admission removed `{_FIELD}`")
         return () if value == self.key.value else (f"data[{_FIELD}]",)
 
@@ -258,7 +258,7 @@ def _value(found: _Document) -> bytes:
 
 
 def key_secret_patch(secret: ObjectKey, new: Key) -> Finding:
-    """Return the finding that the Secret has no key, with the write of the key as its fix."""
+    """Return the finding that the Secret has no key, with the write of the key as its change."""
     reason = "has no key yet, and the fingerprints of Secrets require one"
-    fix = Fix(Action.REPLACE, KeySecretPatch(new), "has a new key for the fingerprints of Secrets")
-    return Finding("missing", Severity.WARNING, secret, reason, fix)
+    change = Change(Action.REPLACE, KeySecretPatch(new), "has a new key for the fingerprints of Secrets")
+    return Finding("missing", Severity.WARNING, secret, reason, change)

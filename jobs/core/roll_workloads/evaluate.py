@@ -11,7 +11,7 @@ from jobs.core.roll_workloads.observed import Observed, Settings
 from jobs.core.roll_workloads.references import Reference, Source, fingerprint, missing
 from jobs.core.roll_workloads.workloads import Deferral, DeferralCode, Workload, kubectl
 from jobs.kit.values.errors import ApiError
-from jobs.kit.values.model import Action, Change, Finding, Fix, Need, ObjectKey, Severity
+from jobs.kit.values.model import Action, Change, Dependency, FieldDiff, Finding, ObjectKey, Severity
 from jobs.kit.values.reads import read_failure, unreadable
 from jobs.kit.values.resources import SECRETS
 
@@ -20,13 +20,15 @@ ROLLOUT_STUCK = "rollout-stuck"
 ROLLOUT_INCOMPLETE = "rollout-incomplete"
 
 
-def evaluate(key: ObjectKey, observed: Observed, settings: Settings, now: datetime) -> Finding | Sequence[Need] | None:
+def evaluate(
+    key: ObjectKey, observed: Observed, settings: Settings, now: datetime
+) -> Finding | Sequence[Dependency] | None:
     """Return the finding for a workload, or what a run must read first; None: its pods run with the current config.
 
     The limit of rolls in one run is applied later, in plan.py.
     """
     if key not in observed.workloads:
-        return [Need(key)]
+        return [Dependency(key)]
     found = observed.workloads[key]
     if found is None or (isinstance(found, Workload) and found.terminating):
         return _finding("skipped", key, "is being deleted" if found else "does not exist", Severity.INFO)
@@ -37,7 +39,7 @@ def evaluate(key: ObjectKey, observed: Observed, settings: Settings, now: dateti
     if any(each.kind == SECRETS.kind for each in keys):
         if observed.key is None:
             assert observed.key_secret, "observed.key is an error without it"
-            return [Need(observed.key_secret)]
+            return [Dependency(observed.key_secret)]
         if isinstance(observed.key, ApiError):
             return unreadable(key, observed.key, read_failure(observed.key, "the key for fingerprints of Secrets"))
         if observed.key.empty_secret:
@@ -45,7 +47,7 @@ def evaluate(key: ObjectKey, observed: Observed, settings: Settings, now: dateti
             why = "uses Secrets, and the key for their fingerprints is not written yet; the next run continues"
             return _finding("skipped", key, why)
         key_id = observed.key.id
-    if unread := [Need(source) for each, source in keys.items() if not _is_read(each, source, observed)]:
+    if unread := [Dependency(source) for each, source in keys.items() if not _is_read(each, source, observed)]:
         return unread
     sources = {each: observed.sources[keys[each]] if each in keys else None for each in found.references}
     return _compare(found, sources, key_id, settings, now)
@@ -139,14 +141,14 @@ def _delete_pod_remedy(workload: Workload, revisions: str = "") -> str:
 
 
 def _baseline_recorded(workload: Workload, before: Baseline | None, after: Baseline) -> Finding:
-    fix = Fix(Action.ANNOTATE, BaselinePatch(workload.uid, workload.resource_version, after.encode()))
+    change = Change(Action.ANNOTATE, BaselinePatch(workload.uid, workload.resource_version, after.encode()))
     why = "its baseline was computed with another key"
     if before is None:
         why = "had no baseline"
     elif before.sources.keys() != after.sources.keys():
         why = "its pod template uses other config than before"
     reason = f"{why}: the current config is recorded as its baseline; no pod restarts"
-    return Finding("baseline-recorded", Severity.WARNING, workload.key, reason, fix)
+    return Finding("baseline-recorded", Severity.WARNING, workload.key, reason, change)
 
 
 def _too_soon(
@@ -198,9 +200,9 @@ def _span(age: timedelta) -> str:
 def _roll(workload: Workload, what: str, before: Baseline, after: Baseline) -> Finding:
     roll_id = baseline.next_roll_id(workload.roll_id, after)
     last = before.rolled_at.isoformat() if before.rolled_at else ""
-    fix = Fix(Action.ROLL, BaselinePatch(workload.uid, workload.resource_version, after.encode(), roll_id, last))
-    changes = (Change(TEMPLATE_FIELD, workload.roll_id or None, roll_id),)
-    return Finding("changed", Severity.WARNING, workload.key, what, fix, changes)
+    change = Change(Action.ROLL, BaselinePatch(workload.uid, workload.resource_version, after.encode(), roll_id, last))
+    diff = (FieldDiff(TEMPLATE_FIELD, workload.roll_id or None, roll_id),)
+    return Finding("changed", Severity.WARNING, workload.key, what, change, diff)
 
 
 def _deferred(key: ObjectKey, why: Deferral, before: str = "", after: str = "") -> Finding:

@@ -17,8 +17,7 @@ from jobs.core.roll_workloads.observed import Observed, OptIn, Settings
 from jobs.core.roll_workloads.references import Reference, Source, fingerprint, missing
 from jobs.core.roll_workloads.workloads import DeferralCode, Workload, kubectl
 from jobs.kit.values.errors import ApiError
-from jobs.kit.values.explanation import Explanation, Row
-from jobs.kit.values.model import Action, Finding, ObjectKey, Plan
+from jobs.kit.values.model import Action, Explanation, Finding, ObjectKey, Plan, Row
 from jobs.kit.values.resources import NAMESPACES
 from jobs.kit.values.text import listed
 

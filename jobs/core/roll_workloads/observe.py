@@ -24,12 +24,10 @@ from jobs.core.roll_workloads.observed import (
 from jobs.core.roll_workloads.workloads import KINDS, Document, Workload
 from jobs.core.roll_workloads.workloads import reduced as reduced_workload
 from jobs.kit.api.cluster import Cluster, List, complete
-from jobs.kit.values.decoding import NamespaceObject, PartialObject
-from jobs.kit.values.errors import ApiError
-from jobs.kit.values.model import Finding, Need, ObjectKey, Severity
-from jobs.kit.values.names import KEY_NAME
-from jobs.kit.values.reads import InvalidObject, read_failure, unreadable
-from jobs.kit.values.resources import NAMESPACES, Resource
+from jobs.kit.values.errors import ApiError, no_such_namespace
+from jobs.kit.values.model import Dependency, Finding, ObjectKey, Severity
+from jobs.kit.values.reads import InvalidObject, NamespaceObject, PartialObject, read_failure, unreadable
+from jobs.kit.values.resources import KEY_NAME, NAMESPACES, Resource
 
 # To read one workload costs the server as much as to list ten in full (docs/performance.md). A list is more data.
 _OBJECTS_PER_READ = 4
@@ -104,9 +102,7 @@ def _opted_in_namespaces(where: ObjectKey, cluster: Cluster, settings: Settings)
         raise
     names = {key.name for key in (*found, *(each.key for each in invalid))}
     if where.namespace not in names:
-        from jobs.kit.values.explanation import does_not_exist  # not at start-up
-
-        raise does_not_exist(where.namespace, names)
+        raise no_such_namespace(where.namespace, names)
     return frozenset(key.name for key, (value, _) in found.items() if value == "true")
 
 
@@ -236,8 +232,8 @@ class Bounds:
 
 
 def within_bounds(
-    wanted: Mapping[ObjectKey, Collection[Need]], read: Iterable[ObjectKey], now: datetime
-) -> tuple[set[Need], list[Finding]]:
+    wanted: Mapping[ObjectKey, Collection[Dependency]], read: Iterable[ObjectKey], now: datetime
+) -> tuple[set[Dependency], list[Finding]]:
     """Return what to read next, and a finding for each namespace that wants more than this run reads.
 
     `wanted` is what workloads want, `read` what this run read before. The namespace that wants least comes first.
@@ -248,12 +244,12 @@ def within_bounds(
     by_namespace: dict[str, list[ObjectKey]] = {}
     for workload in wanted:
         by_namespace.setdefault(workload.namespace, []).append(workload)
-    sizes = {name: len({need for each in of for need in wanted[each]}) for name, of in by_namespace.items()}
-    chosen: set[Need] = set()
+    sizes = {name: len({dependency for each in of for dependency in wanted[each]}) for name, of in by_namespace.items()}
+    chosen: set[Dependency] = set()
     findings: list[Finding] = []
     for namespace in sorted(by_namespace, key=lambda name: (sizes[name], name)):
         bound = min(MOST_OF_NAMESPACE - done[namespace], left)
-        fitting: set[Need] = set()
+        fitting: set[Dependency] = set()
         left_out = 0
         for workload in sorted(by_namespace[namespace], key=lambda each: sha256(f"{now} {each}".encode()).digest()):
             more = set(wanted[workload]) - fitting

@@ -14,12 +14,11 @@ from msgspec import Raw, Struct, structs
 from jobs.core.roll_workloads.baseline import ROLL_OPT_IN, Key, read_key
 from jobs.core.roll_workloads.references import Source, source
 from jobs.core.roll_workloads.workloads import KINDS, Workload, kubectl, workload
-from jobs.kit.values.decoding import Metadata, PartialObject, decode, string_map
+from jobs.kit.run.brakes import first_of_each
 from jobs.kit.values.errors import ApiError
-from jobs.kit.values.model import Finding, Need, ObjectKey, RunOptions, Severity
-from jobs.kit.values.reads import Page, ReadResult
+from jobs.kit.values.model import Dependency, Finding, ObjectKey, RunOptions, Severity
+from jobs.kit.values.reads import Download, Metadata, PartialObject, ReadResult, decode, string_map
 from jobs.kit.values.resources import CRON_JOBS, JOBS, SECRETS
-from jobs.kit.values.turns import first_of_each
 
 BATCH_KINDS = (CRON_JOBS, JOBS)
 _LONGEST_VALUE = 40
@@ -172,7 +171,9 @@ class Observed:
     listed: tuple[OptIn, ...] = ()
     used_keys: Mapping[ObjectKey, frozenset[str]] = field(default_factory=dict)
 
-    def with_documents(self, documents: Mapping[Need, ReadResult], _pages: Mapping[str, Page]) -> Observed:
+    def with_documents(
+        self, documents: Mapping[Dependency, ReadResult], _downloads: Mapping[str, Download]
+    ) -> Observed:
         """Return a copy that includes these `documents`.
 
         If a workload is read again, its sources are read again too: it was rolled meanwhile, and its config may be
@@ -180,18 +181,20 @@ class Observed:
         """
         workloads: dict[ObjectKey, Workload | ApiError | None] = {}
         sources: dict[ObjectKey, Source | ApiError | None] = {}
-        has_sources = any(need.key.kind not in _OF_WORKLOADS for need in documents)
+        has_sources = any(dependency.key.kind not in _OF_WORKLOADS for dependency in documents)
         used = (self.used_keys or self._used_keys()) if has_sources else {}
-        key_read = next((each for need, each in documents.items() if need.key == self.key_secret), None)
+        key_read = next((each for dependency, each in documents.items() if dependency.key == self.key_secret), None)
         key = self.key
         if key_read and self.key_secret:
             key = read_key(self.key_secret, key_read.body, key_read.error, self.new_key)
-        for need, document in documents.items():
-            if need.key.kind in _OF_WORKLOADS:
-                workloads[need.key] = document.reduced_if_exists(partial(workload, need.key))
-            elif need.key != self.key_secret or (need.key in used and isinstance(key, Key)):
-                keys = used.get(need.key, frozenset())
-                sources[need.key] = document.reduced_if_exists(partial(source, need.key.kind, keys, key=key))
+        for dependency, document in documents.items():
+            if dependency.key.kind in _OF_WORKLOADS:
+                workloads[dependency.key] = document.reduced_if_exists(partial(workload, dependency.key))
+            elif dependency.key != self.key_secret or (dependency.key in used and isinstance(key, Key)):
+                keys = used.get(dependency.key, frozenset())
+                sources[dependency.key] = document.reduced_if_exists(
+                    partial(source, dependency.key.kind, keys, key=key)
+                )
         stale = {each.namespace for each in workloads}
         kept = {each: found for each, found in self.sources.items() if each.namespace not in stale}
         if not _is_same(key, self.key):

@@ -1,9 +1,13 @@
-"""Compare baselines with the config of each workload, limit the rolls of one run, and report them by Events. Pure."""
+"""Compare baselines with the config of each workload, limit the rolls of a run, and report them. Pure.
+
+Rolls are reported by Events; those that were deferred or that are not complete, also by metrics.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
 from jobs.core.roll_workloads.baseline import ROLL_OPT_IN, BaselinePatch, Key, key_secret_patch
@@ -12,19 +16,35 @@ from jobs.core.roll_workloads.observe import within_bounds
 from jobs.core.roll_workloads.observed import Observed, Settings
 from jobs.core.roll_workloads.references import Source, fingerprint
 from jobs.core.roll_workloads.workloads import KINDS, DeferralCode, Workload
+from jobs.kit.run.brakes import in_turns
+from jobs.kit.run.gauges import Metric, Sample
 from jobs.kit.values.conditions import Condition, StatusUpdate, event, new_condition
-from jobs.kit.values.model import Action, Finding, Need, ObjectKey, Outcome, Plan, Result, Severity, Summary, WriteOrder
+from jobs.kit.values.model import (
+    Action,
+    Dependency,
+    Finding,
+    ObjectKey,
+    Outcome,
+    Plan,
+    Result,
+    Severity,
+    Summary,
+    WriteOrder,
+)
 from jobs.kit.values.resources import CONFIGMAPS, SECRETS, by_kind
-from jobs.kit.values.turns import in_turns
 
 _SOURCES = (CONFIGMAPS.kind, SECRETS.kind)
+_RESOURCES = by_kind(*KINDS)
+_SHORT = (DeferralCode.SETTLING.value, DeferralCode.COOLING_DOWN.value)  # the roll follows within minutes
+_REASONS = {ROLLOUT_STUCK: "RolloutStuck", ROLLOUT_INCOMPLETE: "RolloutIncomplete", "deferred": "RollDeferred"}
+MOST_REPORTED = 100  # Events of rolls that are not done, in one run: tenants can opt in any number of workloads
 
 
 def plan(observed: Observed, settings: Settings, now: datetime) -> Plan:
     """Compare baselines with the current config; the same input gives the same findings in the same order."""
     findings = list(observed.failures)
-    needs: set[Need] = set()
-    sources: dict[ObjectKey, Sequence[Need]] = {}
+    dependencies: set[Dependency] = set()
+    sources: dict[ObjectKey, Sequence[Dependency]] = {}
     unchanged: list[ObjectKey] = []
     for key in observed.opted_in:
         result = evaluate(key, observed, settings, now)
@@ -32,12 +52,12 @@ def plan(observed: Observed, settings: Settings, now: datetime) -> Plan:
             findings.append(result)
         elif result is None:
             unchanged.append(key)
-        elif all(need.key.kind in _SOURCES and need.key != observed.key_secret for need in result):
+        elif all(dependency.key.kind in _SOURCES and dependency.key != observed.key_secret for dependency in result):
             sources[key] = result
         else:
-            needs.update(result)
+            dependencies.update(result)
     to_read, too_many = within_bounds(sources, observed.sources, now)
-    needs |= to_read
+    dependencies |= to_read
     findings += too_many
     if observed.key_secret and isinstance(observed.key, Key) and observed.key.empty_secret:
         findings.append(key_secret_patch(observed.key_secret, observed.key))
@@ -47,7 +67,7 @@ def plan(observed: Observed, settings: Settings, now: datetime) -> Plan:
     return Plan(
         findings,
         len(unchanged),
-        needs,
+        dependencies,
         Summary(
             {"workloads": len(observed.opted_in), "sources": len(observed.sources)},
             "" if observed.opted_in or observed.failures else _note(observed.namespaces, settings.namespace),
@@ -93,15 +113,9 @@ def _in_turn(rolls: Sequence[Finding]) -> list[Finding]:
 
 def _last_roll(found: Finding) -> str:
     """Return the time of the previous roll of a workload as sortable text; "" if it was never rolled."""
-    assert found.fix
-    assert isinstance(found.fix.body, BaselinePatch)
-    return found.fix.body.last_roll
-
-
-_RESOURCES = by_kind(*KINDS)
-_SHORT = (DeferralCode.SETTLING.value, DeferralCode.COOLING_DOWN.value)  # the roll follows within minutes
-_REASONS = {ROLLOUT_STUCK: "RolloutStuck", ROLLOUT_INCOMPLETE: "RolloutIncomplete", "deferred": "RollDeferred"}
-MOST_REPORTED = 100  # Events of rolls that are not done, in one run: tenants can opt in any number of workloads
+    assert found.change
+    assert isinstance(found.change.body, BaselinePatch)
+    return found.change.body.last_roll
 
 
 def status_updates(
@@ -167,3 +181,19 @@ def _rotated(waiting: Iterable[tuple[Workload, Finding]], now: datetime) -> list
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+DEFERRED_ROLLS = Metric("kube_chores_deferred_rolls", "Rolls that a later run makes.", ("reason",))
+INCOMPLETE_ROLLS = Metric("kube_chores_incomplete_rolls", "Rolls whose rollout is not complete.", ("reason",))
+
+
+def gauges(
+    _observed: Observed, _settings: Settings, _plan: Plan, results: Sequence[Result], _now: datetime
+) -> Iterator[Sample]:
+    """Yield the numbers of deferred rolls, and of rolls whose rollout is not complete, by their codes."""
+    codes = Counter(result.finding.code for result in results)
+    for each in (ROLLOUT_STUCK, ROLLOUT_INCOMPLETE):
+        yield INCOMPLETE_ROLLS.sample(codes[each], each)
+    counted = Counter(result.finding.deferral for result in results)
+    for code in DeferralCode:
+        yield DEFERRED_ROLLS.sample(counted[code.value], code.value)

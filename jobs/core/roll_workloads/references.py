@@ -16,10 +16,9 @@ import msgspec
 from msgspec import Raw, Struct
 
 from jobs.core.roll_workloads.baseline import Key
-from jobs.kit.values.decoding import decode, decode_map
 from jobs.kit.values.errors import ApiError, InvalidObjectError
-from jobs.kit.values.names import is_name
-from jobs.kit.values.resources import CONFIGMAPS, SECRETS
+from jobs.kit.values.reads import decode, decode_map
+from jobs.kit.values.resources import CONFIGMAPS, SECRETS, is_name
 
 _FINGERPRINT_DIGITS = 32  # hexadecimal digits: 128 bits
 _CONTENT_FIELDS = ("f:data", "f:binaryData")

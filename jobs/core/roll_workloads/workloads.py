@@ -11,9 +11,9 @@ from msgspec import Struct
 
 from jobs.core.roll_workloads.baseline import BASELINE, ROLL_ID
 from jobs.core.roll_workloads.references import PodSpec, Reference, references
-from jobs.kit.values.decoding import decode
 from jobs.kit.values.errors import InvalidObjectError
 from jobs.kit.values.model import ObjectKey
+from jobs.kit.values.reads import decode
 from jobs.kit.values.resources import DAEMON_SETS, DEPLOYMENTS, STATEFUL_SETS
 
 # A run has 256 MiB of memory (cronjobs/), and tenants can opt in any number of workloads.

@@ -24,10 +24,9 @@ from jobs.core.status.problems import (
 )
 from jobs.core.sync_copies.kinds import BY_NAME
 from jobs.kit.values.conditions import READY, Condition
-from jobs.kit.values.decoding import decode
 from jobs.kit.values.errors import InvalidObjectError
 from jobs.kit.values.model import ExitCode, Finding, ObjectKey, Severity
-from jobs.kit.values.reads import Head
+from jobs.kit.values.reads import Head, decode
 from jobs.kit.values.text import listed
 
 _RATE_AGE = timedelta(days=5)  # the ECB publishes on working days: Easter has four days without rates
@@ -192,7 +191,7 @@ def _of_rule(
     known = {finding.code for finding in own or () if is_problem(finding)}
     if any(finding.exit_code is ExitCode.BRAKE for finding in own or ()):
         known.add("deletions-blocked")
-    pending = None if own is None else {finding.object.namespace for finding in own if finding.fix}
+    pending = None if own is None else {finding.object.namespace for finding in own if finding.change}
     reported = status.failed_namespaces or []
     failed: dict[str, list[str]] = {}
     for one in reported:
@@ -208,7 +207,7 @@ def _of_rule(
     code = _code(ready["reason"])
     # Of an evaluated rule, the last run tried and failed only if the next one would write again. A dry run does not
     # check the right of the job to bind ClusterRoles.
-    has_failed = own is None or code == _REFUSED or any(finding.fix for finding in own)
+    has_failed = own is None or code == _REFUSED or any(finding.change for finding in own)
     if ready["ready"] == "False" and ready["reason"] not in failed and code not in known and has_failed:
         yield _problem("sync-copies", key, code, ready["message"])
 
@@ -232,7 +231,7 @@ def _places(findings: Iterable[Finding]) -> dict[str, str]:
     worst: dict[str, tuple[int, str]] = {}
     for each in findings:
         if each.object.namespace and each.object.kind in BY_NAME:
-            rank = _RANK[each.severity] if is_problem(each) else 2 if each.fix else 3 + (each.code == UNCHANGED)
+            rank = _RANK[each.severity] if is_problem(each) else 2 if each.change else 3 + (each.code == UNCHANGED)
             namespace = each.object.namespace
             worst[namespace] = min(worst.get(namespace, (9, "")), (rank, each.code))
     return {namespace: code for namespace, (_, code) in sorted(worst.items())}

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from jobs.kit.values import registry
-from jobs.kit.values.decoding import Metadata, OwnerReference, decode_list
+from jobs.kit.values.reads import Metadata, OwnerReference, decode_list
 from jobs.kit.values.resources import CRON_JOBS, JOBS
 
 _CONTAINER = "chores"

@@ -26,13 +26,12 @@ from jobs.core.status.installed import (
 )
 from jobs.core.status.problems import missing_right, right_in
 from jobs.core.status.runs import DEADLINE
-from jobs.kit.api.answers import error_of
 from jobs.kit.api.cluster import Cluster, complete
 from jobs.kit.api.custom_resources import from_cluster, not_installed
-from jobs.kit.values.decoding import decode
+from jobs.kit.api.responses import error_of
 from jobs.kit.values.errors import ApiError, ConfigurationError
 from jobs.kit.values.model import ObjectKey
-from jobs.kit.values.reads import Head
+from jobs.kit.values.reads import Head, decode
 from jobs.kit.values.resources import CONFIGMAPS, CRON_JOBS, EVENTS, EXCHANGE_RATES, JOBS, NODES, PODS, Resource
 from jobs.kit.values.stamps import MANAGER
 from jobs.kit.values.text import listed
@@ -131,10 +130,10 @@ class Reads:
         """Return the settings of a job by their keys: those of all jobs, then its own."""
         found: dict[str, dict[str, str]] = {}
         names = ("kube-chores-settings", f"{job}-settings")
-        for answer in self._cluster.read([(CONFIGMAPS, namespace, name, True) for name in names]):
-            error = error_of(answer)
+        for response in self._cluster.read([(CONFIGMAPS, namespace, name, True) for name in names]):
+            error = error_of(response)
             if error is None:
-                found[answer.request.tag[2]] = decode(answer.body, _ConfigMap).data or {}
+                found[response.request.tag[2]] = decode(response.body, _ConfigMap).data or {}
             elif error.status != 404:
                 self._note(error)
         return {key: value for name in names for key, value in found.get(name, {}).items()}

@@ -12,11 +12,11 @@ from typing import Any
 from jobs.core.mirror_audit.findings import CODES, RANK
 from jobs.core.status.runs import DEADLINE, last_lines, seconds_between, span
 from jobs.core.sync_copies.kinds import KINDS
-from jobs.kit.run import pod_message
+from jobs.kit.run import results
+from jobs.kit.run.brakes import first_of_each
 from jobs.kit.values.model import Brake, ExitCode, Finding, ObjectKey, Plan, Severity
-from jobs.kit.values.names import KEY_NAME
+from jobs.kit.values.resources import KEY_NAME
 from jobs.kit.values.text import listed
-from jobs.kit.values.turns import first_of_each
 
 Problem = dict[str, Any]
 UNCHANGED = "unchanged"
@@ -168,7 +168,7 @@ def missing_right(verb: str, resource: str) -> str:
 
 def is_problem(finding: Finding) -> bool:
     """Whether a person may have to act: the next run does not resolve the finding by a write."""
-    is_pending = finding.fix is not None or (finding.code == "deferred" and finding.deferral != _MISSING_SOURCE)
+    is_pending = finding.change is not None or (finding.code == "deferred" and finding.deferral != _MISSING_SOURCE)
     return finding.severity is not Severity.INFO and not is_pending and not denied_right(finding)
 
 
@@ -315,10 +315,10 @@ def _late(key: ObjectKey, fields: Mapping[str, Any]) -> Problem:
 def _of_pod_message(key: ObjectKey, run: Mapping[str, Any]) -> Iterator[Problem]:
     writes_todo = f"correct what the message names; the next run tries again; see {_log(key, run)}"
     words = {
-        pod_message.METRICS_NOT_SENT: ("no alert can see it: ", _METRICS_TODO),
-        pod_message.WRITES_FAILED: ("", writes_todo),
+        results.METRICS_NOT_SENT: ("no alert can see it: ", _METRICS_TODO),
+        results.WRITES_FAILED: ("", writes_todo),
     }
-    for code, text in pod_message.read(run["message"]):
+    for code, text in results.read_lines(run["message"]):
         what, todo = words[code]
         yield problem(key.name, "warning", code, key, f"run {run['name']} succeeded, but {what}{text}", todo)
 

@@ -15,23 +15,23 @@ from jobs.kit.data.contents import same_content
 from jobs.kit.data.manifests import (
     ContentManifest,
     Replacement,
-    changes,
+    content_diff,
     fields_changed,
-    metadata_changes,
+    metadata_diff,
     repair,
     shown_metadata,
 )
 from jobs.kit.data.objects import ReducedObject
 from jobs.kit.values import stamps
 from jobs.kit.values.errors import ApiError
-from jobs.kit.values.model import Action, Deletion, ExitCode, Finding, Fix, Need, ObjectKey, Severity
+from jobs.kit.values.model import Action, Change, Deletion, Dependency, ExitCode, Finding, ObjectKey, Severity
 from jobs.kit.values.reads import unreadable
 
 SOURCE_CHANGED = "source-changed"
 _TERMINATING = "is being deleted, but a finalizer keeps it in effect, with its old content; see its metadata.finalizers"
 
 
-def evaluate(place: Place, context: Context, equal: Place | None = None) -> Finding | Need | None:
+def evaluate(place: Place, context: Context, equal: Place | None = None) -> Finding | Dependency | None:
     """Return the finding of a place, or the object that must be read first, or None if nothing is to be done.
 
     `equal` is another place that has an equal copy. Copies of one source share header and content, so with it the
@@ -49,7 +49,7 @@ def evaluate(place: Place, context: Context, equal: Place | None = None) -> Find
     return _decide(place, context)
 
 
-def _decide(place: Place, context: Context) -> Finding | Need | None:  # noqa: C901 - a table
+def _decide(place: Place, context: Context) -> Finding | Dependency | None:  # noqa: C901 - a table
     """Decide about a place: the cases are the rows of the table in docs/sync-copies.md#decisions, in the same order."""
     match required(place, context), found(place, context):
         case "one copy", "an equal copy":
@@ -72,13 +72,13 @@ def _decide(place: Place, context: Context) -> Finding | Need | None:  # noqa: C
         case "one copy", "another object":
             return _stays("conflict", place, why_not_adopted(place, context.observed))
         case "one copy", "a place to read first":
-            return Need(place.key, full=place.found is not None)
+            return Dependency(place.key, full=place.found is not None)
         case "no copy", "an orphan":
             return _orphan("orphan", place, context)
         case "no copy", "an opted-out orphan":
             return _orphan("opted-out", place, context)
         case "no copy", "an orphan to retain":
-            return structs.replace(_orphan("retained", place, context), severity=Severity.INFO, fix=None)
+            return structs.replace(_orphan("retained", place, context), severity=Severity.INFO, change=None)
         case "no copy", "an orphan of a mistaken rule":
             return blocked(_orphan("orphan", place, context), context.rule_in_doubt(place))
         case "no copy", "a copy in doubt":
@@ -118,10 +118,10 @@ def unchanged(place: Place) -> Finding:
 
 def _missing(place: Place, settings: Settings) -> Finding:
     desired = place.desired[0]
-    shown = changes(None, desired.content, secret=desired.kind.layout.is_secret) if settings.run.diff else ()
-    fix = Fix(Action.CREATE, _manifest(place.key, desired), origin=desired.origin.namespace)
+    shown = content_diff(None, desired.content, secret=desired.kind.layout.is_secret) if settings.run.diff else ()
+    change = Change(Action.CREATE, _manifest(place.key, desired), origin=desired.origin.namespace)
     reason = sys.intern(f"from {desired.source}")  # a first sweep has thousands of the same reason
-    return Finding("missing", Severity.WARNING, place.key, reason, fix, shown, desired.rules)
+    return Finding("missing", Severity.WARNING, place.key, reason, change, shown, desired.rules)
 
 
 def _manifest(key: ObjectKey, desired: Desired) -> ContentManifest:
@@ -135,8 +135,8 @@ def _replaced(code: str, place: Place, settings: Settings) -> Finding:
     """Return the finding of a copy that differs from the desired one; with its fields if its content was read."""
     actual, desired = place.actual, place.desired[0]
     secret = desired.kind.layout.is_secret
-    differing = () if actual.content is None else changes(actual.content, desired.content, secret=secret)
-    relabelled = metadata_changes(desired.labels, desired.annotations, actual.header)
+    differing = () if actual.content is None else content_diff(actual.content, desired.content, secret=secret)
+    relabelled = metadata_diff(desired.labels, desired.annotations, actual.header)
     source_before = place.annotations.get(stamps.SOURCE)
     if source_before not in (None, desired.source):
         reason = f"source changed from {source_before} to {desired.source}"
@@ -146,8 +146,8 @@ def _replaced(code: str, place: Place, settings: Settings) -> Finding:
     else:
         reason = fields_changed(differing or relabelled, actual.header.ownership.others if differing else ())
     shown = (*differing, *shown_metadata(relabelled, secret=secret)) if settings.run.diff else ()
-    fix = structs.replace(repair(_manifest(place.key, desired), actual), origin=desired.origin.namespace)
-    return Finding(code, Severity.WARNING, place.key, reason, fix, shown, desired.rules)
+    change = structs.replace(repair(_manifest(place.key, desired), actual), origin=desired.origin.namespace)
+    return Finding(code, Severity.WARNING, place.key, reason, change, shown, desired.rules)
 
 
 def _held(place: Place) -> Finding:
@@ -159,9 +159,9 @@ def _held(place: Place) -> Finding:
 
 def _adopted(place: Place) -> Finding:
     desired = place.desired[0]
-    fix = Fix(Action.REPLACE, Replacement(_manifest(place.key, desired), place.actual))
+    change = Change(Action.REPLACE, Replacement(_manifest(place.key, desired), place.actual))
     reason = f"adopted: was not managed by kube-chores; now a copy of {desired.source}"
-    return Finding("adopted", Severity.WARNING, place.key, reason, fix, subjects=desired.rules)
+    return Finding("adopted", Severity.WARNING, place.key, reason, change, subjects=desired.rules)
 
 
 def _orphan(code: str, place: Place, context: Context) -> Finding:
@@ -170,12 +170,12 @@ def _orphan(code: str, place: Place, context: Context) -> Finding:
     The brake counts by code. With a separate code, opt-outs of many tenants do not block other deletions.
     """
     deletion = Deletion(place.actual.uid, place.actual.resource_version)
-    fix = Fix(Action.DELETE, deletion, origin=place.stamped_source.namespace)
+    change = Change(Action.DELETE, deletion, origin=place.stamped_source.namespace)
     rule = place.annotations.get(stamps.RULE, "an unknown rule")
     source = place.annotations.get(stamps.SOURCE, "an unknown source")
     cause = "its namespace opted out" if place.key.namespace in context.opted_out else "no rule requires this copy"
     why = f"{cause}; it was created for {rule} from {source}"
-    return Finding(code, Severity.WARNING, place.key, why, fix, subjects=(rule.rpartition("/")[2],))
+    return Finding(code, Severity.WARNING, place.key, why, change, subjects=(rule.rpartition("/")[2],))
 
 
 def _reserved(place: Place) -> Finding:

@@ -11,18 +11,16 @@ from datetime import datetime
 from functools import partial
 from typing import NamedTuple
 
-from jobs.core.sync_copies.desired import by_rule, candidates
+from jobs.core.sync_copies.desired import by_rule, candidates, why_no_target
 from jobs.core.sync_copies.kinds import LAYOUTS
 from jobs.core.sync_copies.mistakes import NOTHING_SELECTED, SOURCE_NAMESPACE_MISSING
 from jobs.core.sync_copies.observed import Observed, Settings
 from jobs.core.sync_copies.plan import plan
 from jobs.core.sync_copies.rules import Rule
-from jobs.core.sync_copies.targets import why_no_target
 from jobs.kit.data.objects import ReducedObject
 from jobs.kit.run.results import REASONS
-from jobs.kit.values.errors import ApiError
-from jobs.kit.values.explanation import Explanation, Row, does_not_exist
-from jobs.kit.values.model import Action, DryRun, Finding, Need, ObjectKey, Plan
+from jobs.kit.values.errors import ApiError, no_such_namespace
+from jobs.kit.values.model import Action, Dependency, DryRun, Explanation, Finding, ObjectKey, Plan, Row
 from jobs.kit.values.resources import NAMESPACES, RULES
 from jobs.kit.values.text import listed
 
@@ -70,11 +68,11 @@ def plan_to_explain(where: ObjectKey, observed: Observed, settings: Settings, no
     """
     run = replace(settings.run, dry_run=DryRun.CLIENT, verbose=True)
     made = plan(observed, replace(settings, run=run), now)
-    needs = [each for each in made.needs if each.key.namespace == where.namespace]
-    if not needs and where.name:
+    dependencies = [each for each in made.dependencies if each.key.namespace == where.namespace]
+    if not dependencies and where.name:
         named = {key for rule in observed.rules for key in _named_sources(where.name, rule)}
-        needs = [Need(key, full=False) for key in named - observed.single_reads.keys()]
-    return replace(made, needs=needs)
+        dependencies = [Dependency(key, full=False) for key in named - observed.single_reads.keys()]
+    return replace(made, dependencies=dependencies)
 
 
 def explanation(where: ObjectKey, made: Plan, observed: Observed, settings: Settings, _now: datetime) -> Explanation:
@@ -88,7 +86,7 @@ def explanation(where: ObjectKey, made: Plan, observed: Observed, settings: Sett
     names = [each.name for each in observed.namespaces]
     if where.namespace not in names:
         if not rows:
-            raise does_not_exist(where.namespace, names)
+            raise no_such_namespace(where.namespace, names)
         return Explanation(_COLUMNS, tuple(rows), "the namespace cannot be read")
     world = _world(where, made, observed, settings)
     rules = [each for each in observed.rules if settings.applies(each.name)]
@@ -209,7 +207,7 @@ def _with_object(finding: Finding) -> str:
 
 def _reason(finding: Finding, last: str = "") -> str:
     """Return the reason, and what the next run does; `last` is in its place, if the last write failed."""
-    return f"{finding.reason}: {last or _NEXT[finding.fix.action]}" if finding.fix else finding.reason
+    return f"{finding.reason}: {last or _NEXT[finding.change.action]}" if finding.change else finding.reason
 
 
 def _problems(rule: Rule, world: _World) -> Iterator[_Problem]:

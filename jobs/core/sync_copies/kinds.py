@@ -21,8 +21,8 @@ from jobs.kit.data.contents import (
 )
 from jobs.kit.data.objects import ReducedObject
 from jobs.kit.values import resources, stamps
-from jobs.kit.values.names import KEY_NAME
 from jobs.kit.values.registry import SETTINGS
+from jobs.kit.values.resources import KEY_NAME
 from jobs.kit.values.text import listed
 
 # By the prefix of the Secret's type. The cluster or Helm acts on these Secrets: a copy would be a credential for the

@@ -12,8 +12,8 @@ from jobs.core.sync_copies.kinds import LAYOUTS
 from jobs.core.sync_copies.rules import Rule, SourceQuery
 from jobs.kit.data.objects import ObjectReducer, ReducedObject
 from jobs.kit.values.errors import ApiError
-from jobs.kit.values.model import Finding, Need, ObjectKey, RunOptions, Severity
-from jobs.kit.values.reads import Invalid, Page, ReadResult
+from jobs.kit.values.model import Dependency, Finding, ObjectKey, RunOptions, Severity
+from jobs.kit.values.reads import Download, Invalid, ReadResult
 
 NAME = "sync-copies"
 OPT_IN = "kubechores.dev/copies"
@@ -93,6 +93,8 @@ class Observed:
     reducer: ObjectReducer = field(default_factory=lambda: ObjectReducer(None))
     rules_elsewhere: tuple[str, ...] = ()
 
-    def with_documents(self, documents: Mapping[Need, ReadResult], _pages: Mapping[str, Page]) -> Observed:
+    def with_documents(
+        self, documents: Mapping[Dependency, ReadResult], _downloads: Mapping[str, Download]
+    ) -> Observed:
         """Return a copy with `documents` added; a later read of an object replaces an earlier one."""
         return replace(self, single_reads={**self.single_reads, **self.reducer.decode_reads(documents, LAYOUTS)})

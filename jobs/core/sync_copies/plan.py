@@ -14,7 +14,17 @@ from jobs.core.sync_copies.rules import Rule
 from jobs.core.sync_copies.state import Context, context
 from jobs.kit.data.manifests import manifest_of
 from jobs.kit.run.brakes import MIN_DELETES
-from jobs.kit.values.model import Brake, DesiredCounts, ExitCode, Finding, Need, ObjectKey, Plan, Severity, Summary
+from jobs.kit.values.model import (
+    Brake,
+    Dependency,
+    DesiredCounts,
+    ExitCode,
+    Finding,
+    ObjectKey,
+    Plan,
+    Severity,
+    Summary,
+)
 from jobs.kit.values.resources import NAMESPACES, RULES
 from jobs.kit.values.text import listed
 
@@ -32,7 +42,7 @@ def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
     findings = [f for f in (*observed.failures, *known.found.findings) if settings.applies(*f.subjects)]
     findings += _about_rules(known, has_orphans=has_orphans)
     findings += _invalid_choices(observed, settings)
-    needs: list[Need] = []
+    dependencies: list[Dependency] = []
     unchanged_count = 0
     equal: Place | None = None  # the last place with a copy that is as desired
     desired_by_subject = dict.fromkeys(sorted(rule.name for rule in observed.rules), 0)
@@ -51,8 +61,8 @@ def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
             if not settings.applies(*place.desired[0].rules):
                 continue
         result = evaluate(place, known, equal)
-        if isinstance(result, Need):
-            needs.append(result)
+        if isinstance(result, Dependency):
+            dependencies.append(result)
         elif result is not None:
             findings.append(result)
         elif place.desired:
@@ -72,7 +82,7 @@ def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
     return Plan(
         findings,
         unchanged_count,
-        needs,
+        dependencies,
         Summary(facts, note),
         desired=DesiredCounts(desired_by_kind, desired_by_subject),
         brakes=tuple(_brakes(findings, known.mistakes)),
@@ -115,7 +125,7 @@ def _large_writes(findings: Sequence[Finding], rules: Sequence[Rule]) -> Iterato
     sizes: dict[int, int] = {}  # copies of one source share their content
     written: Counter[str] = Counter()
     for each in findings:
-        if each.fix and (manifest := manifest_of(each.fix.body)):
+        if each.change and (manifest := manifest_of(each.change.body)):
             content = manifest.content
             size = sizes.get(id(content)) or sizes.setdefault(id(content), content.size)
             written[each.subjects[0]] += size
@@ -160,7 +170,7 @@ def _brakes(findings: Sequence[Finding], mistaken: Mapping[str, Mistake]) -> Ite
         copies = "1 copy stays a copy" if number == 1 else f"{number} copies stay copies"
         message = f"rule {rule}: {copies} of a source in another namespace than the one that the rule now selects"
         yield Brake(message, "--max-deletes", str(MIN_DELETES), ("--rule-name", rule))
-    orphans = [each for each in findings if each.code == "orphan" and (each.fix or each.exit_code is ExitCode.BRAKE)]
+    orphans = [each for each in findings if each.code == "orphan" and (each.change or each.exit_code is ExitCode.BRAKE)]
     held = [each for each in orphans if each.exit_code is ExitCode.BRAKE]
     if held:
         named = sorted({each.subjects[0] for each in held})

@@ -14,8 +14,8 @@ from jobs.core.sync_copies.selectors import LabelSelector, selector_problems
 from jobs.kit.values import stamps
 from jobs.kit.values.conditions import Condition
 from jobs.kit.values.model import ObjectKey
-from jobs.kit.values.names import is_name, key_problems, value_problems
 from jobs.kit.values.reads import Head, Invalid, parse
+from jobs.kit.values.resources import is_name, key_problems, value_problems
 
 RuleType = Literal[
     "configmap", "secret", "networkpolicy", "limitrange", "resourcequota", "rolebinding", "serviceaccount"

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct, field
 
-from jobs.kit.values.names import key_problems, value_problems
+from jobs.kit.values.resources import key_problems, value_problems
 from jobs.kit.values.text import listed
 
 _WILDCARD = re.compile(r"[*?]")

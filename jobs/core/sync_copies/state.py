@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence, Set
 from typing import Literal, NamedTuple
 
-from jobs.core.sync_copies.desired import Candidates, Desired, Place, candidates
+from jobs.core.sync_copies.desired import Candidates, Desired, Place, candidates, targets_of_rules
 from jobs.core.sync_copies.kinds import BY_NAME
 from jobs.core.sync_copies.mistakes import Mistake, mistakes
 from jobs.core.sync_copies.observed import NAME, Observed, Settings
 from jobs.core.sync_copies.rules import Rule
-from jobs.core.sync_copies.targets import targets_of_rules
 from jobs.kit.data.contents import same_content
-from jobs.kit.data.manifests import metadata_changes
+from jobs.kit.data.manifests import metadata_diff
 from jobs.kit.data.objects import ReducedObject
 from jobs.kit.values import stamps
 from jobs.kit.values.errors import ApiError
@@ -93,7 +92,7 @@ def _compared(place: Place, actual: ReducedObject, context: Context) -> Found:
     if actual.content is None and current and is_suspect:
         return "a place to read first"
     same = current if actual.content is None else same_content(actual.content, desired.content)
-    if same and not metadata_changes(desired.labels, desired.annotations, header):
+    if same and not metadata_diff(desired.labels, desired.annotations, header):
         return "an equal copy"
     if actual.content is None and not same and (header.ownership.has_immutable or context.settings.run.diff):
         return "a place to read first"

@@ -1,9 +1,12 @@
-"""The status of each rule after a run. Pure: the same observation gives the same status, to the byte."""
+"""The status of each rule after a run, and its metrics. Pure.
+
+The same observation gives the same status, to the byte.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import NamedTuple
@@ -14,6 +17,8 @@ from jobs.core.sync_copies.kinds import LAYOUTS
 from jobs.core.sync_copies.mistakes import NOTHING_SELECTED, SOURCE_NAMESPACE_MISSING, SOURCE_NAMESPACE_RECREATED
 from jobs.core.sync_copies.observed import Observed, Settings
 from jobs.core.sync_copies.rules import Conflict, FailedNamespace, Rule, RuleStatus, SourceNamespace
+from jobs.kit.run.brakes import in_turns
+from jobs.kit.run.gauges import Metric, Sample, of_resources
 from jobs.kit.run.results import REASONS, UNCHANGED, kind_of, stable_message
 from jobs.kit.values.conditions import (
     READY,
@@ -31,7 +36,6 @@ from jobs.kit.values.model import Action, ExitCode, ObjectKey, Outcome, Plan, Re
 from jobs.kit.values.reads import Head, by_subject
 from jobs.kit.values.resources import RULES
 from jobs.kit.values.text import listed
-from jobs.kit.values.turns import in_turns
 
 MOST_LISTED = 100  # conflicts and namespaces
 # Longer than the schedule, so that a converged run writes nothing. A kubelet also reports an unchanged node status less
@@ -235,7 +239,7 @@ def _condition(copies: int, results: Sequence[Result]) -> Condition:
         synced += f"; never copied: {never_copied}"
     # A tenant with a forged stamp can add to these, so they do not set Ready to False.
     orphaned = (*kinds.get("orphan", []), *kinds.get("opted-out", []))
-    if orphans := [result for result in orphaned if not result.finding.fix or result.cause == BLOCKED_BY_FINALIZER]:
+    if orphans := [result for result in orphaned if not result.finding.change or result.cause == BLOCKED_BY_FINALIZER]:
         noun, verb = ("orphan", "is") if len(orphans) == 1 else ("orphans", "are")
         left = f"{len(orphans)} {noun} {verb} still being deleted"
         message = f"{synced}; {left}: {_named(orphans)}"
@@ -263,3 +267,25 @@ def _named(results: Sequence[Result]) -> str:
 
 def _described(results: Sequence[Result]) -> str:
     return listed(results, text=lambda each: about(each.finding.object, RULES, stable_message(each)), separator="; ")
+
+
+RULE_COPIES = Metric("kube_chores_rule_copies", "Copies of a CopyratorRule that are as desired.", ("rule",))
+RULE_DESIRED = Metric("kube_chores_rule_desired_copies", "Copies that a CopyratorRule requires.", ("rule",))
+RULE_CONFLICTS = Metric(
+    "kube_chores_rule_conflicts",
+    "Copies of a CopyratorRule in whose place is an object that is not managed by kube-chores.",
+    ("rule",),
+)
+RULE_READY = Metric("kube_chores_rule_ready", "1 if condition Ready of a CopyratorRule is True, else 0.", ("rule",))
+
+
+def gauges(
+    observed: Observed, settings: Settings, plan: Plan, results: Sequence[Result], _now: datetime
+) -> Iterator[Sample]:
+    """Yield the metrics of the rules that this run applied, by name; numbers that are not known have no series."""
+    rules = reported(observed, settings, plan, results)
+    known = [each for each in rules if each.sources is not None]
+    yield from of_resources(RULE_COPIES, ((each.head.key.name, each.copies or 0) for each in known))
+    yield from of_resources(RULE_DESIRED, ((each.head.key.name, each.desired) for each in known))
+    yield from of_resources(RULE_CONFLICTS, ((each.head.key.name, len(each.conflicts)) for each in known))
+    yield from of_resources(RULE_READY, ((each.head.key.name, each.condition.status == "True") for each in rules))

@@ -11,13 +11,12 @@ from urllib.parse import urlencode
 import msgspec
 from msgspec import Meta, Raw, Struct
 
-from jobs.kit.api import answers
-from jobs.kit.api.messages import ANSWER_BYTES, Answer, Request
+from jobs.kit.api import responses
+from jobs.kit.api.responses import RESPONSE_BYTES, Request, Response
 from jobs.kit.api.transport import Transport
-from jobs.kit.values.decoding import decode
 from jobs.kit.values.errors import ApiError, InvalidObjectError, StoppedError
 from jobs.kit.values.model import Action, ObjectKey
-from jobs.kit.values.reads import InvalidObject
+from jobs.kit.values.reads import InvalidObject, decode
 from jobs.kit.values.resources import EVENTS, SECRETS, Resource
 
 # As in client-go. A page of metadata has about 0.6 MB; it is reduced before the next request (docs/performance.md).
@@ -49,7 +48,7 @@ Review: TypeAlias = tuple[str, Resource, str]  # a verb, a resource and the name
 
 
 class Write(NamedTuple):
-    """A write of one object. `tag` comes back with the answer; a create is sent to the collection."""
+    """A write of one object. `tag` comes back with the response; a create is sent to the collection."""
 
     action: Action
     resource: Resource
@@ -63,7 +62,7 @@ class List(NamedTuple):
     """A list request of `Cluster.lists`: objects decoded as `item` and reduced by `reduce`. `tag` comes back with it.
 
     Without a `namespace`, it lists those of all namespaces. `large`: the objects of one namespace have more than
-    ANSWER_BYTES together, so that no page is requested twice. `compressed`: the server may compress the answers;
+    RESPONSE_BYTES together, so that no page is requested twice. `compressed`: the server may compress the responses;
     it never compresses values of Secrets. False for objects of several tenants: the length of compressed text can
     reveal parts of it.
     """
@@ -81,7 +80,7 @@ class List(NamedTuple):
 
 
 class _Item(Struct):
-    metadata: answers.ObjectName
+    metadata: responses.ObjectName
 
 
 class _PageMetadata(
@@ -92,7 +91,7 @@ class _PageMetadata(
     remaining: Raw = Raw()  # not decoded: a proxy may send a list of any length
 
 
-class _Page(answers.TypeMeta):
+class _Page(responses.TypeMeta):
     metadata: _PageMetadata
     items: list[Raw] | None
 
@@ -101,7 +100,7 @@ class _AccessReviewStatus(Struct):
     allowed: bool
 
 
-class _AccessReview(answers.TypeMeta):
+class _AccessReview(responses.TypeMeta):
     status: _AccessReviewStatus
 
 
@@ -123,7 +122,7 @@ class _RulesReviewStatus(Struct, rename="camel"):
     incomplete: bool = False
 
 
-class _RulesReview(answers.TypeMeta):
+class _RulesReview(responses.TypeMeta):
     status: _RulesReviewStatus
 
 
@@ -172,7 +171,7 @@ class Cluster:
         continue.
 
         Raises:
-            StoppedError: the run was stopped before all lists had an answer.
+            StoppedError: the run was stopped before all lists had a response.
         """
         waiting = deque(requested)
         continued: deque[_Pages] = deque()
@@ -188,20 +187,20 @@ class Cluster:
 
         while continued or waiting:
             is_stopped = True
-            for answer in self.transport.stream(requests()):
+            for response in self.transport.stream(requests()):
                 is_stopped = False
-                each: _Pages = answer.request.tag
+                each: _Pages = response.request.tag
                 unanswered.remove(each)
                 each.found += each.reduced()
                 try:
-                    each.receive(answer)
+                    each.receive(response)
                 except ApiError as error:
                     if error.status == 410 and each.attempt < _LIST_ATTEMPTS:
                         continued.appendleft(_first_page(each.requested, each.attempt + 1))
                     else:
                         yield each.requested.tag, error
                     continue
-                del answer  # before the caller works with the list
+                del response  # before the caller works with the list
                 if each.is_last:
                     each.found += each.reduced()
                     yield each.requested.tag, each.found
@@ -217,8 +216,8 @@ class Cluster:
 
         https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/list-meta/
         """
-        answer = self.transport.send(Request("GET", f"{resource.path()}?limit=1", accept=_METADATA_LIST))
-        page = answers.decode_answer(answer, _Page, _METADATA_LIST_KIND)
+        response = self.transport.send(Request("GET", f"{resource.path()}?limit=1", accept=_METADATA_LIST))
+        page = responses.decode_response(response, _Page, _METADATA_LIST_KIND)
         listed = len(page.items or [])
         if not page.metadata.token:
             return listed
@@ -228,34 +227,34 @@ class Cluster:
             return None
         return listed + remaining if remaining >= 0 else None
 
-    def read(self, requested: Iterable[tuple[Resource, str, str, bool]]) -> Iterator[Answer]:
-        """GET many objects, given as (resource, namespace, name, in full); yield raw answers, tagged with that tuple.
+    def read(self, requested: Iterable[tuple[Resource, str, str, bool]]) -> Iterator[Response]:
+        """GET many objects, given as (resource, namespace, name, in full); yield raw responses, tagged with that tuple.
 
-        Large objects come last, one by one. An answer has status 200 only if it is the requested object, and 404 only
+        Large objects come last, one by one. A response has status 200 only if it is the requested object, and 404 only
         if it is a Status of the API server.
         """
         large: list[tuple[Resource, str, str, bool]] = []
-        for answer in self.transport.stream(_read_request(each) for each in requested):
-            if answer.is_too_long:
-                large.append(answer.request.tag)
+        for response in self.transport.stream(_read_request(each) for each in requested):
+            if response.is_too_long:
+                large.append(response.request.tag)
             else:
-                yield answers.check_read_answer(answer)
+                yield responses.check_read_response(response)
         yield from map(
-            answers.check_read_answer, self.transport.stream(_read_request(each, OBJECT_BYTES) for each in large)
+            responses.check_read_response, self.transport.stream(_read_request(each, OBJECT_BYTES) for each in large)
         )
 
-    def write(self, writes: Iterable[Write], *, dry_run: bool) -> Iterator[Answer]:
-        """Send writes and yield raw answers in no order. An answer that is not one of the API has status 0.
+    def write(self, writes: Iterable[Write], *, dry_run: bool) -> Iterator[Response]:
+        """Send writes and yield raw responses in no order. A response that is not one of the API has status 0.
 
         With `dry_run`, the API server checks each write and stores none.
         """
         query = urlencode({"fieldManager": self.manager, **({"dryRun": "All"} if dry_run else {})})
         requests = (_write_request(write, query) for write in writes)
-        for answer in self.transport.stream(requests, per_second=self.writes_per_second):
-            yield answers.check_write_answer(answer, answer.request.tag.resource)
+        for response in self.transport.stream(requests, per_second=self.writes_per_second):
+            yield responses.check_write_response(response, response.request.tag.resource)
 
-    def patch_statuses(self, patches: Iterable[tuple[Resource, ObjectKey, bytes, Any]]) -> Iterator[Answer]:
-        """Send merge patches of statuses, given as (resource, key, patch, tag); yield raw answers in no order."""
+    def patch_statuses(self, patches: Iterable[tuple[Resource, ObjectKey, bytes, Any]]) -> Iterator[Response]:
+        """Send merge patches of statuses, given as (resource, key, patch, tag); yield raw responses in no order."""
         query = urlencode({"fieldManager": self.manager})
         requests = (
             Request(
@@ -268,11 +267,11 @@ class Cluster:
             )
             for resource, key, patch, tag in patches
         )
-        for answer in self.transport.stream(requests):
-            yield answers.check_write_answer(answer, answer.request.tag[0])
+        for response in self.transport.stream(requests):
+            yield responses.check_write_response(response, response.request.tag[0])
 
-    def create_events(self, events: Iterable[tuple[Mapping[str, Any], Any]]) -> Iterator[Answer]:
-        """Create Events, given as (object, tag); yield raw answers in no order.
+    def create_events(self, events: Iterable[tuple[Mapping[str, Any], Any]]) -> Iterator[Response]:
+        """Create Events, given as (object, tag); yield raw responses in no order.
 
         The name of each is unique, so a request may be repeated. 409: an earlier attempt or run created the Event.
         """
@@ -280,20 +279,20 @@ class Cluster:
             Request("POST", EVENTS.path(event["metadata"]["namespace"]), msgspec.json.encode(event), tag=(EVENTS, tag))
             for event, tag in events
         )
-        for answer in self.transport.stream(requests):
-            yield answers.check_write_answer(answer, EVENTS)
+        for response in self.transport.stream(requests):
+            yield responses.check_write_response(response, EVENTS)
 
     def can_list(self, requested: Collection[Resource]) -> set[Resource]:
         """Return those resources whose objects in all namespaces the credentials can list.
 
-        One SelfSubjectRulesReview, which needs no right, has the answer for all of them. If it is incomplete, because
+        One SelfSubjectRulesReview, which needs no right, has the response for all of them. If it is incomplete, because
         an authorizer does not report its rules, an access review follows for each resource that it does not name.
 
         https://kubernetes.io/docs/reference/kubernetes-api/authorization-resources/self-subject-rules-review-v1/
 
         Raises:
             ApiError: a review failed.
-            StoppedError: the run was stopped before all reviews had an answer.
+            StoppedError: the run was stopped before all reviews had a response.
         """
         if not requested:
             return set()
@@ -316,13 +315,13 @@ class Cluster:
 
         Raises:
             ApiError: a review failed.
-            StoppedError: the run was stopped before all reviews had an answer.
+            StoppedError: the run was stopped before all reviews had a response.
         """
         reviews = dict.fromkeys(requested)
         found = {}
-        for answer in [*self.transport.stream(map(_access_review, reviews))]:
-            review = _decode_review(answer, _AccessReview, "SelfSubjectAccessReview")
-            found[answer.request.tag] = review is not None and review.status.allowed
+        for response in [*self.transport.stream(map(_access_review, reviews))]:
+            review = _decode_review(response, _AccessReview, "SelfSubjectAccessReview")
+            found[response.request.tag] = review is not None and review.status.allowed
         if len(found) < len(reviews):
             raise StoppedError
         return found
@@ -339,15 +338,15 @@ def _access_review(review: Review) -> Request:
     group, _, version = resource.api_version.rpartition("/")
     attributes = {"verb": verb, "group": group, "version": version, "resource": resource.plural}
     spec = {"resourceAttributes": {**attributes, **({"name": name} if name else {})}}
-    return _review("SelfSubjectAccessReview", spec, review, ANSWER_BYTES)
+    return _review("SelfSubjectAccessReview", spec, review, RESPONSE_BYTES)
 
 
-def _decode_review(answer: Answer, form: type[answers.Form], kind: str) -> answers.Form | None:
+def _decode_review(response: Response, form: type[responses.Form], kind: str) -> responses.Form | None:
     """Return the review; None if the credentials may not send one: some clusters do not allow it to every user."""
-    error = answers.error_of(answer)
+    error = responses.error_of(response)
     if error and error.is_permission and error.status != 401:
         return None
-    return answers.decode_answer(answer, form, (_AUTHORIZATION, kind))
+    return responses.decode_response(response, form, (_AUTHORIZATION, kind))
 
 
 class _Pages:
@@ -376,29 +375,31 @@ class _Pages:
             tag=self,
         )
 
-    def receive(self, answer: Answer) -> None:
-        """Keep the page of an answer until it is reduced; no page if the same one must be requested again.
+    def receive(self, response: Response) -> None:
+        """Keep the page of a response until it is reduced; no page if the same one must be requested again.
 
         Raises:
-            ApiError: the answer is an error, of another kind, or has objects of another namespace than the list.
+            ApiError: the response is an error, of another kind, or has objects of another namespace than the list.
         """
-        if answer.is_too_long and self.limit > 1:
+        if response.is_too_long and self.limit > 1:
             if self.most < PAGE_BYTES:
                 self.most = PAGE_BYTES
             else:
                 # Half of the objects that fit, if all have about the same size.
-                self.limit = max(1, min(self.limit, answer.start.count(_OBJECT)) // 2)
+                self.limit = max(1, min(self.limit, response.start.count(_OBJECT)) // 2)
             return
         resource, namespace = self.requested.resource, self.requested.namespace
         kind = (resource.api_version, f"{resource.kind}List")
-        page = answers.decode_answer(answer, _Page, _METADATA_LIST_KIND if self.requested.metadata_only else kind)
+        page = responses.decode_response(response, _Page, _METADATA_LIST_KIND if self.requested.metadata_only else kind)
         places = (_name_of(each).namespace for each in page.items or ()) if namespace else ()
         if other := next((each for each in places if each not in ("", namespace)), ""):
-            raise ApiError(0, f"{answers.mismatch(answer, f'of namespace {namespace}')}: it has objects of {other!r}")
-        if len(answer.body) < PAGE_BYTES // 4:
+            raise ApiError(
+                0, f"{responses.mismatch(response, f'of namespace {namespace}')}: it has objects of {other!r}"
+            )
+        if len(response.body) < PAGE_BYTES // 4:
             self.limit = min(PAGE_SIZE, self.limit * 2)  # only one of the objects may have been large
         if page.metadata.token and page.metadata.token == self.token:  # a proxy may repeat a page for ever
-            raise ApiError(0, answers.mismatch(answer, "the next page: it has the same continue token"))
+            raise ApiError(0, responses.mismatch(response, "the next page: it has the same continue token"))
         self.token = page.metadata.token
         self.is_last = not self.token
         self.page = page.items or ()
@@ -413,11 +414,11 @@ class _Pages:
 def _first_page(requested: List, attempt: int = 1) -> _Pages:
     """Return a list of several that are requested at once.
 
-    A page takes the room of its largest answer, also if it is small. The objects of one namespace are usually few: so
+    A page takes the room of its largest response, also if it is small. The objects of one namespace are usually few: so
     16 such lists are in flight, and not 2. If a page has more, it is requested again.
     """
     is_small = requested.namespace and not requested.large
-    return _Pages(requested, min(ANSWER_BYTES, PAGE_BYTES) if is_small else PAGE_BYTES, attempt)
+    return _Pages(requested, min(RESPONSE_BYTES, PAGE_BYTES) if is_small else PAGE_BYTES, attempt)
 
 
 def _write_request(write: Write, query: str) -> Request:
@@ -431,7 +432,7 @@ def _write_request(write: Write, query: str) -> Request:
         f"{resource.path(namespace, '' if is_create else name)}?{query}{force}",
         body,
         content_type=content_type,
-        repeatable=not is_create,  # after a create whose answer was lost, the run reads the object
+        repeatable=not is_create,  # after a create whose response was lost, the run reads the object
         tag=write,
         max_bytes=OBJECT_BYTES,
     )
@@ -457,17 +458,17 @@ def complete(
     return valid, [each for each in found if isinstance(each, InvalidObject)]
 
 
-def _read_request(requested: tuple[Resource, str, str, bool], max_bytes: int = ANSWER_BYTES) -> Request:
+def _read_request(requested: tuple[Resource, str, str, bool], max_bytes: int = RESPONSE_BYTES) -> Request:
     resource, namespace, name, full = requested
     accept = "application/json" if full else _METADATA
     return Request("GET", resource.path(namespace, name), accept=accept, tag=requested, max_bytes=max_bytes)
 
 
-def _name_of(raw: Raw) -> answers.ObjectName:
+def _name_of(raw: Raw) -> responses.ObjectName:
     try:
         return decode(raw, _Item).metadata
     except InvalidObjectError:
-        return answers.ObjectName()
+        return responses.ObjectName()
 
 
 def _decode_item(

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pycurl
 
 from jobs.kit.api.endpoint import Endpoint
-from jobs.kit.api.messages import Request
+from jobs.kit.api.responses import Request
 
 CONNECT_SECONDS = 10
 _PROTOCOLS = pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS
@@ -22,7 +22,7 @@ _FINAL_ERRORS = frozenset({pycurl.E_PEER_FAILED_VERIFICATION, pycurl.E_SSL_CACER
 
 
 class Ended(NamedTuple):
-    """A transfer that ended. Without a complete answer, `status` is 0, and `error` has the reason.
+    """A transfer that ended. Without a complete response, `status` is 0, and `error` has the reason.
 
     `is_final`: a retry would fail too. `is_sent`: the server accepted the connection. `retry_after` is in seconds.
     `received` are the bytes of the body as the server sent it, which may be compressed.
@@ -59,7 +59,7 @@ class Transfers:
         """Start a transfer and return its handle. `receive` is called with each part of the body.
 
         It returns the length of the part; any other number ends the transfer (CURLOPT_WRITEFUNCTION). `on_header` is
-        called with each line of the answer's headers, and before with those of a proxy.
+        called with each line of the response's headers, and before with those of a proxy.
 
         Raises:
             ConfigurationError: the client certificate cannot be read.
@@ -154,7 +154,7 @@ def _options(endpoint: Endpoint, seconds: float) -> dict[int, Any]:
         pycurl.PIPEWAIT: 1,
         pycurl.PATH_AS_IS: 1,  # a name with dots must not lead to another path
         pycurl.PROTOCOLS: _PROTOCOLS,
-        pycurl.REDIR_PROTOCOLS: _PROTOCOLS,  # though no redirect is followed: a redirect is an answer
+        pycurl.REDIR_PROTOCOLS: _PROTOCOLS,  # though no redirect is followed: a redirect is a response
         # Set even if empty: else libcurl reads the environment, by its own rules.
         pycurl.PROXY: endpoint.proxy or "",
         pycurl.NOPROXY: endpoint.no_proxy or "",

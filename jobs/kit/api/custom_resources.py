@@ -11,12 +11,10 @@ import msgspec
 from msgspec import Raw, Struct
 
 from jobs.kit.api.cluster import Cluster, retry_if_expired
-from jobs.kit.values.decoding import Metadata
 from jobs.kit.values.errors import ApiError, ConfigurationError, InvalidObjectError
 from jobs.kit.values.model import ObjectKey
-from jobs.kit.values.names import is_name
-from jobs.kit.values.reads import Head, Invalid, InvalidObject
-from jobs.kit.values.resources import Resource
+from jobs.kit.values.reads import Head, Invalid, InvalidObject, Metadata
+from jobs.kit.values.resources import Resource, is_name
 
 # A run has 128 MiB of memory (cronjobs/). No status of a job is larger: it lists 100 conflicts at most.
 _MOST_SPEC_BYTES = 256 << 10
@@ -114,11 +112,10 @@ def from_files(
         ConfigurationError: with all problems of all custom resources.
     """
     # YAML and jsonschema are imported only here: a run that reads the cluster does not need them.
-    from jobs.kit.files import schema
-    from jobs.kit.files.documents import documents as read_documents
+    from jobs.kit import files
 
     found: dict[ObjectKey, Parsed] = {}
-    documents, problems = read_documents(filenames)
+    documents, problems = files.documents(filenames)
     for where, content in documents:
         if len(problems) > MAX_PROBLEMS:
             break
@@ -128,7 +125,7 @@ def from_files(
         metadata: dict[str, Any] = given if isinstance(given, dict) else {}
         name = str(metadata.get("name") or "(without a name)")
         key = ObjectKey(resource.kind, name, str(metadata.get("namespace") or namespace))
-        wrong = schema.schema_problems(content, resource.plural)
+        wrong = files.schema_problems(content, resource.plural)
         wrong += _find_problems(content, metadata, resource, None if any_namespace else namespace)
         parsed = None if wrong else parse(Head(key), msgspec.json.encode(content["spec"]))
         if isinstance(parsed, Invalid):
@@ -139,8 +136,8 @@ def from_files(
             wrong = ["is in the files more than once; remove the others"]
         else:
             found[key] = parsed
-        named = f"{where}: {schema.shortened(f'{key.kind} {key.name}')}"
-        problems += [f"{named}: {schema.shortened(each)}" for each in _limit(wrong, schema.MAX_PROBLEMS)]
+        named = f"{where}: {files.shortened(f'{key.kind} {key.name}')}"
+        problems += [f"{named}: {files.shortened(each)}" for each in _limit(wrong, files.MAX_PROBLEMS)]
     if not problems and not found:
         problems = [f"{', '.join(filenames)}: contains no {resource.kind}"]
     if problems:
@@ -157,7 +154,7 @@ def _find_problems(
     content: dict[str, Any], metadata: dict[str, Any], resource: Resource, namespace: str | None
 ) -> Iterator[str]:
     """Yield what the API server would refuse beyond the schema, and a namespace other than `namespace`, if set."""
-    from jobs.kit.files.schema import is_namespaced
+    from jobs.kit.files import is_namespaced
 
     if content.get("apiVersion") != resource.api_version:
         yield f"apiVersion: must be {resource.api_version}, is {content.get('apiVersion')!r}"

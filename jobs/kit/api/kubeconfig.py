@@ -32,7 +32,7 @@ from msgspec import Meta, Struct
 
 from jobs.kit.api.endpoint import Certificate, Endpoint, bearer, cached, impersonation, read_limited
 from jobs.kit.values.errors import ConfigurationError
-from jobs.kit.values.names import is_label
+from jobs.kit.values.resources import is_label
 from jobs.kit.values.text import visible
 
 try:

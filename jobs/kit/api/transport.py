@@ -1,4 +1,7 @@
-"""Send requests to one API server: which one is sent when, retries, limits, and the end after a stop."""
+"""Send requests to one API server: which one is sent when, retries, limits, and the end after a stop.
+
+The header Date of the responses has the server's time: the clock of this machine may be wrong.
+"""
 
 from __future__ import annotations
 
@@ -9,32 +12,74 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass, field, replace
+from datetime import datetime, timedelta, timezone
 from io import BytesIO
 from itertools import count
+from time import monotonic
 from typing import Any
 
-from jobs.kit.api.clock import ServerClock
 from jobs.kit.api.curl import Ended, Transfers
 from jobs.kit.api.endpoint import Endpoint
-from jobs.kit.api.messages import ANSWER_BYTES, Answer, Request, Traffic
+from jobs.kit.api.responses import RESPONSE_BYTES, Request, Response, Traffic
 from jobs.kit.values import errors
 from jobs.kit.values.errors import ChoresError, ConfigurationError, StoppedError, UnreachableError
 
+_CLOSE = timedelta(seconds=5)  # a Date has whole seconds, and a response takes some time
+_FARTHEST = timedelta(days=3650)  # a larger difference is a broken header, not a clock: TLS would fail too
+_MONTHS = b"Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
 IN_FLIGHT = 16  # more would save little time (docs/decisions/0003)
 REQUEST_SECONDS = 60
 RETRY_SECONDS = 30  # how long after its first attempt a request may be retried
 STOP_SECONDS = 4.0  # how long requests in flight may take after a stop
 LONGEST_PAUSE_SECONDS = 10.0
-BYTES_IN_FLIGHT = IN_FLIGHT * ANSWER_BYTES  # of requests and their answers: a run has 128 MiB of memory (cronjobs/)
-
+BYTES_IN_FLIGHT = IN_FLIGHT * RESPONSE_BYTES  # of requests and their responses: a run has 128 MiB of memory (cronjobs/)
 _LONGEST_WAIT = 0.2  # between two checks for a stop
 _RETRIED = frozenset({429, 500, 502, 503, 504})
 # With the quotes of the JSON string: in a longer message that quotes this text, they are escaped.
 _FINAL_500 = re.compile(f'"({errors.TOO_LARGE})"|"{errors.FAILED_WEBHOOK}'.encode())
 
 
+def local_time() -> datetime:
+    """Return the time of this machine."""
+    return datetime.now(timezone.utc)
+
+
+class ServerClock:
+    """The clock of the API server. `ahead` is how far this machine is ahead of it; 0 if both are close, or unknown."""
+
+    def __init__(self) -> None:
+        self.ahead = timedelta()
+        self._date, self._moment = local_time(), 0.0
+
+    def read(self, header: bytes) -> None:
+        """Read a line of headers. Lines other than a valid Date are ignored."""
+        name, _, value = header.partition(b":")
+        date = _parsed(value) if name.lower() == b"date" else None
+        if date:
+            ahead = local_time() - date
+            self.ahead = ahead if _CLOSE < abs(ahead) < _FARTHEST else timedelta()
+            self._date, self._moment = date, monotonic()
+
+    def now(self) -> datetime:
+        """Return the time of the server if this machine has another; else the more precise time of this machine."""
+        return self._date + timedelta(seconds=monotonic() - self._moment) if self.ahead else local_time()
+
+
+def _parsed(value: bytes) -> datetime | None:
+    """Return the time of a Date, such as Wed, 04 Mar 2026 03:00:30 GMT, or None.
+
+    The standard library's parsers take 3 to 30 ms to import.
+    """
+    try:
+        _, day, month, year, time, _ = value.split()
+        text = f"{int(year):04}-{_MONTHS.index(month) + 1:02}-{int(day):02}T{time.decode()}+00:00"
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return None
+
+
 class _Body(BytesIO):
-    """The body of an answer as it arrives, up to a limit."""
+    """The body of a response as it arrives, up to a limit."""
 
     def __init__(self, limit: int) -> None:
         super().__init__()
@@ -71,7 +116,7 @@ class _Stream:
     newest_due: float = -math.inf
     waiting: list[_Attempt] = field(default_factory=list)
     in_flight: dict[Any, _Attempt] = field(default_factory=dict)
-    unsent: list[Answer] = field(default_factory=list)
+    unsent: list[Response] = field(default_factory=list)
 
     def fits(self, request: Request) -> bool:
         """Whether the request and those in flight fit into memory; a request alone always may be sent."""
@@ -116,22 +161,22 @@ class Transport:
     _stop_by: float | None = field(init=False, default=None)
     _no_credentials: str = field(init=False, default="")
 
-    def send(self, request: Request) -> Answer:
-        """Send one request and return its answer.
+    def send(self, request: Request) -> Response:
+        """Send one request and return its response.
 
         Raises:
             StoppedError: the run was stopped before the request was sent.
             UnreachableError: the server never accepted a connection.
         """
-        for answer in self.stream([request]):
-            return answer
+        for response in self.stream([request]):
+            return response
         raise StoppedError
 
-    def stream(self, requests: Iterable[Request], per_second: float | None = None) -> Iterator[Answer]:
-        """Send requests, a limited number at a time, and yield answers as they arrive, in no order.
+    def stream(self, requests: Iterable[Request], per_second: float | None = None) -> Iterator[Response]:
+        """Send requests, a limited number at a time, and yield responses as they arrive, in no order.
 
         `requests` is consumed lazily, at most `per_second` of them in a second; retries do not count. After `stopping`,
-        the remaining requests are not consumed and have no answer. `requests` may use this transport itself: each
+        the remaining requests are not consumed and have no response. `requests` may use this transport itself: each
         stream has connections of its own.
 
         Raises:
@@ -148,18 +193,18 @@ class Transport:
                     return
                 if self._is_overdue():
                     pending = stream.in_flight.values()
-                    yield from (Answer(each.request, 0, error="no answer before the stop") for each in pending)
+                    yield from (Response(each.request, 0, error="no answer before the stop") for each in pending)
                     return
                 for ended in transfers.ended() or transfers.ended(_seconds_to_wait(stream)):
                     attempt = stream.in_flight.pop(ended.handle)
                     transfers.release(ended.handle)
-                    answer, retry_in = self._evaluate(attempt, ended)
+                    response, retry_in = self._evaluate(attempt, ended)
                     if retry_in is not None:
-                        self._retry(stream, attempt, retry_in, answer)
+                        self._retry(stream, attempt, retry_in, response)
                     elif self._reached:
-                        yield answer
+                        yield response
                     else:
-                        raise UnreachableError(answer.error)
+                        raise UnreachableError(response.error)
         finally:
             for handle in stream.in_flight:
                 transfers.release(handle)
@@ -189,7 +234,9 @@ class Transport:
                 stream.in_flight[handle] = attempt
             except ChoresError as error:  # a credential plugin failed: it would fail again
                 self._no_credentials = self._no_credentials or str(error)
-                unsent = Answer(attempt.request, 0, error=self._no_credentials, attempts=attempt.number, is_unsent=True)
+                unsent = Response(
+                    attempt.request, 0, error=self._no_credentials, attempts=attempt.number, is_unsent=True
+                )
                 stream.unsent.append(unsent)
 
     def _next_due(self, stream: _Stream) -> _Attempt | None:
@@ -209,8 +256,8 @@ class Transport:
             return None
         return attempt
 
-    def _evaluate(self, attempt: _Attempt, ended: Ended) -> tuple[Answer, float | None]:
-        """Return the answer, and the seconds until the next attempt; None: this answer is final."""
+    def _evaluate(self, attempt: _Attempt, ended: Ended) -> tuple[Response, float | None]:
+        """Return the response, and the seconds until the next attempt; None: this response is final."""
         request, status = attempt.request, ended.status
         body = attempt.received.getvalue()
         self._reached = self._reached or ended.is_sent
@@ -219,29 +266,29 @@ class Transport:
         self.traffic.bytes_sent += len(request.body or b"")
         if attempt.received.is_too_long:
             why = f"the answer has more than {request.max_bytes >> 10} KiB"
-            return Answer(request, 0, b"", why, attempt.number, is_too_long=True, start=body), None
-        answer = Answer(request, status, body if status else b"", ended.error, attempt.number)
-        self._has_succeeded = self._has_succeeded or answer.is_success
-        # A retry would get the same answer, or may take as long as the rest of the run.
+            return Response(request, 0, b"", why, attempt.number, is_too_long=True, start=body), None
+        response = Response(request, status, body if status else b"", ended.error, attempt.number)
+        self._has_succeeded = self._has_succeeded or response.is_success
+        # A retry would get the same response, or may take as long as the rest of the run.
         is_final = status and (status not in _RETRIED or (status == 500 and _FINAL_500.search(body)))
         # A 429 was not processed, so it may always be repeated; of the others, only the repeatable requests.
         if ended.is_final or is_final or not (request.repeatable or status == 429):
-            return answer, None
+            return response, None
         pause = random.uniform(0, min(LONGEST_PAUSE_SECONDS, 0.25 * 2**attempt.number))  # noqa: S311 - jitter
         pause += ended.retry_after
         deadline = attempt.deadline - (0 if self._reached else max(0, self.retry_seconds - self.unreached_seconds))
-        return answer, pause if time.monotonic() + pause < deadline else None
+        return response, pause if time.monotonic() + pause < deadline else None
 
-    def _retry(self, stream: _Stream, attempt: _Attempt, pause: float, answer: Answer) -> None:
+    def _retry(self, stream: _Stream, attempt: _Attempt, pause: float, response: Response) -> None:
         if not (self._reached or self.traffic.retries):
-            self.on_unreached(answer.error)
+            self.on_unreached(response.error)
         self.traffic.retries += 1
         again = replace(
             attempt,
             due=time.monotonic() + pause,
             order=next(self._order),
             number=attempt.number + 1,
-            throttled=answer.status == 429,
+            throttled=response.status == 429,
         )
         heapq.heappush(stream.waiting, again)
 

@@ -23,9 +23,9 @@ from jobs.kit.data.contents import (
     same_content,
 )
 from jobs.kit.data.objects import Header, ObjectReducer, ReducedObject, WholeObject
-from jobs.kit.values.decoding import decode
 from jobs.kit.values.errors import ApiError, InvalidObjectError
-from jobs.kit.values.model import Action, Body, Change, Deletion, Fix, NewBody, ObjectKey, Recreation
+from jobs.kit.values.model import Action, Body, Change, Deletion, FieldDiff, NewBody, ObjectKey, Recreation
+from jobs.kit.values.reads import decode
 from jobs.kit.values.text import HIDDEN, listed
 
 _MOST_FIELDS_NAMED = 4
@@ -33,7 +33,7 @@ _LONGEST_LINE = 66  # of JSON: with the indentation of a report, it fits a termi
 TOO_LARGE = "(too large to be shown)"
 
 
-def changes(actual: AnyContent | None, desired: AnyContent, *, secret: bool) -> tuple[Change, ...]:
+def content_diff(actual: AnyContent | None, desired: AnyContent, *, secret: bool) -> tuple[FieldDiff, ...]:
     """Return the changed fields. `actual` None: the object does not exist. `secret`: show values in `data` as `***`.
 
     If the values of one side were too large to keep in memory, none is shown.
@@ -51,7 +51,7 @@ def changes(actual: AnyContent | None, desired: AnyContent, *, secret: bool) -> 
             old, new = (None if each is None else shown for each in (old, new))
         elif isinstance(desired, FieldContent) and old and new and max(len(old), len(new)) > _LONGEST_LINE:
             old, new = _in_lines(old), _in_lines(new)
-        found.append(Change(name, old, new))
+        found.append(FieldDiff(name, old, new))
     return tuple(found)
 
 
@@ -75,7 +75,7 @@ def _in_lines(text: str) -> str:
     return json.dumps(value, indent=1, ensure_ascii=False) if isinstance(value, list) else text
 
 
-def metadata_changes(labels: Mapping[str, str], annotations: Mapping[str, str], actual: Header) -> tuple[Change, ...]:
+def metadata_diff(labels: Mapping[str, str], annotations: Mapping[str, str], actual: Header) -> tuple[FieldDiff, ...]:
     """Return the changed labels and annotations; those that other managers own do not count."""
     found = []
     for where, desired, present, owned in (
@@ -86,24 +86,24 @@ def metadata_changes(labels: Mapping[str, str], annotations: Mapping[str, str], 
             continue  # the usual case, ten times faster this way
         for key in sorted(desired.keys() | (owned & present.keys())):
             if present.get(key) != desired.get(key):
-                found.append(Change(f"{where} {key}", present.get(key), desired.get(key)))
+                found.append(FieldDiff(f"{where} {key}", present.get(key), desired.get(key)))
     return tuple(found)
 
 
-def shown_metadata(found: Iterable[Change], *, secret: bool = False) -> list[Change]:
+def shown_metadata(found: Iterable[FieldDiff], *, secret: bool = False) -> list[FieldDiff]:
     """Return the changed labels and annotations to show: those of the stamp are left out.
 
     `secret`: without values, since an annotation of a Secret may contain its data.
     """
-    shown = [change for change in found if "kubechores.dev/" not in change.field]
+    shown = [difference for difference in found if "kubechores.dev/" not in difference.field]
     if not secret:
         return shown
     return [each._replace(actual=each.actual and HIDDEN, desired=each.desired and HIDDEN) for each in shown]
 
 
-def fields_changed(found: Sequence[Change], managers: Iterable[str]) -> str:
+def fields_changed(found: Sequence[FieldDiff], managers: Iterable[str]) -> str:
     """Return which fields changed, and the managers that changed them: "data.a, data.b changed by kubectl"."""
-    named = listed([change.field for change in found], _MOST_FIELDS_NAMED)
+    named = listed([difference.field for difference in found], _MOST_FIELDS_NAMED)
     by = ", ".join(managers)
     return f"{named} changed{f' by {by}' if by else ''}"
 
@@ -165,10 +165,10 @@ class ContentManifest(NewBody, frozen=True, gc=False):
         head = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {**metadata, **more}}
         return msgspec.json.encode({**head, **self.content.document(), **fields})
 
-    def changed_by_server(self, answer: bytes) -> tuple[str, ...]:
-        """Return the fields of the content that admission changed, by the server's answer to the write."""
-        stored = decode(answer, WholeObject).content(self.layout)
-        return tuple(change.field for change in changes(stored, self.content, secret=True))
+    def changed_by_server(self, response: bytes) -> tuple[str, ...]:
+        """Return the fields of the content that admission changed, by the server's response to the write."""
+        stored = decode(response, WholeObject).content(self.layout)
+        return tuple(difference.field for difference in content_diff(stored, self.content, secret=True))
 
     def redact(self, text: str) -> str:
         """Return the text without values of the Secret: an admission webhook may quote the object that it denies."""
@@ -242,9 +242,9 @@ class Replacement(Body, frozen=True, gc=False):
         annotations = self.manifest.annotations.items()
         return sum(len(key.encode()) + len(value.encode()) for key, value in annotations) <= _LONGEST_ANNOTATIONS
 
-    def changed_by_server(self, answer: bytes) -> tuple[str, ...]:
+    def changed_by_server(self, response: bytes) -> tuple[str, ...]:
         """Return the fields of the content that admission changed."""
-        return self.manifest.changed_by_server(answer)
+        return self.manifest.changed_by_server(response)
 
     def redact(self, text: str) -> str:
         """Return the text without values of the Secret."""
@@ -261,16 +261,16 @@ def _exclude(values: Mapping[str, str], names: Container[str]) -> dict[str, str]
     return {name: value for name, value in values.items() if name not in names}
 
 
-def repair(manifest: ContentManifest, actual: ReducedObject, recreated: ContentManifest | None = None) -> Fix:
+def repair(manifest: ContentManifest, actual: ReducedObject, recreated: ContentManifest | None = None) -> Change:
     """Return the write that changes a managed object to `manifest`: in place if the API allows it.
 
     If not, the object is deleted and created again from `recreated`, or from `manifest` if that is None.
     """
     before, after = actual.content, manifest.content
     if before is None or same_content(before, after) or can_update(before, after):
-        return Fix(Action.REPLACE, Replacement(manifest, actual))
+        return Change(Action.REPLACE, Replacement(manifest, actual))
     # The new object has no labels and annotations of other clients: this manager would own them.
-    return Fix(Action.RECREATE, Recreation(Deletion(actual.uid, actual.resource_version), recreated or manifest))
+    return Change(Action.RECREATE, Recreation(Deletion(actual.uid, actual.resource_version), recreated or manifest))
 
 
 def _quoted_forms(content: Content) -> set[str]:

@@ -11,20 +11,20 @@ from typing import Any
 from msgspec import Raw, Struct
 
 from jobs.kit.data.contents import AnyContent, Content, Layout, WholeContent, digested, field_content, field_set
-from jobs.kit.values.decoding import (
+from jobs.kit.values.errors import ApiError, InvalidObjectError
+from jobs.kit.values.model import Dependency, ObjectKey
+from jobs.kit.values.reads import (
     ManagedFieldsEntry,
     Metadata,
     OwnerReference,
     PartialObject,
+    ReadResult,
     decode,
     decode_any,
     decode_list,
     decode_map,
     string_map,
 )
-from jobs.kit.values.errors import ApiError, InvalidObjectError
-from jobs.kit.values.model import Need, ObjectKey
-from jobs.kit.values.reads import ReadResult
 from jobs.kit.values.stamps import MANAGER
 
 # A run has 128 MiB of memory (cronjobs/), for any objects that tenants may create.
@@ -229,15 +229,17 @@ class ObjectReducer:
         return self.reduce(layout, decode(body, item))
 
     def decode_reads(
-        self, documents: Mapping[Need, ReadResult], layouts: Mapping[str, Layout]
+        self, documents: Mapping[Dependency, ReadResult], layouts: Mapping[str, Layout]
     ) -> dict[ObjectKey, ReducedObject | ApiError | None]:
         """Return the reduced form of each object that was read by its name; None: it does not exist.
 
         `layouts` has the layout of each kind.
         """
         return {
-            need.key: document.reduced_if_exists(partial(self.decode, layouts[need.key.kind], full=need.full))
-            for need, document in documents.items()
+            dependency.key: document.reduced_if_exists(
+                partial(self.decode, layouts[dependency.key.kind], full=dependency.full)
+            )
+            for dependency, document in documents.items()
         }
 
     def _content(self, content: WholeContent, uid: str) -> AnyContent:

@@ -1,4 +1,4 @@
-"""Apply the fixes of a plan and report the result of each. No other module writes objects, statuses or Events."""
+"""Apply the changes of a plan and report the result of each. No other module writes objects, statuses or Events."""
 
 from __future__ import annotations
 
@@ -8,29 +8,28 @@ from itertools import chain, islice
 
 from msgspec import structs
 
-from jobs.kit.api.answers import error_of
 from jobs.kit.api.cluster import Cluster, Write
-from jobs.kit.api.messages import Answer
+from jobs.kit.api.responses import Response, error_of
 from jobs.kit.api.transport import BYTES_IN_FLIGHT, IN_FLIGHT
+from jobs.kit.run.brakes import in_turns
 from jobs.kit.values import errors
 from jobs.kit.values.conditions import StatusUpdate
-from jobs.kit.values.decoding import PartialObject, decode, decode_list
 from jobs.kit.values.errors import ApiError, InvalidObjectError
 from jobs.kit.values.model import (
     Action,
     Body,
+    Change,
     DryRun,
     ExitCode,
     Finding,
-    Fix,
     ObjectKey,
     Outcome,
     Recreation,
     Result,
     Severity,
 )
+from jobs.kit.values.reads import PartialObject, decode, decode_list
 from jobs.kit.values.resources import Resource
-from jobs.kit.values.turns import in_turns
 
 _TURN = 4 * IN_FLIGHT
 _IMMUTABLE = ("field is immutable", "cannot change roleRef")  # parts of messages of the API server
@@ -44,15 +43,15 @@ def apply(
     dry_run: DryRun,
     progress: Callable[[int], None] = lambda writes: None,
 ) -> Iterator[Result]:
-    """Apply the fixes of `findings` and yield a result for each finding, in no order.
+    """Apply the changes of `findings` and yield a result for each finding, in no order.
 
     `resources` maps each kind to where the API serves it. `progress` is called with 1 for each answered write.
     """
     findings = list(findings)
     yield from (
-        Result(finding, Outcome.REPORTED, exit_code=finding.exit_code) for finding in findings if not finding.fix
+        Result(finding, Outcome.REPORTED, exit_code=finding.exit_code) for finding in findings if not finding.change
     )
-    to_write = [finding for finding in findings if finding.fix]
+    to_write = [finding for finding in findings if finding.change]
     if dry_run is DryRun.CLIENT:
         yield from (Result(finding, Outcome.PLANNED) for finding in to_write)
         return
@@ -75,22 +74,22 @@ def write_statuses(
             (resources[each.key.kind], each.key, each.encode(), each) for each in batch if each.status is not None
         )
         written = [each for each in batch if each.status is None]
-        for answer in cluster.patch_statuses(patches):
-            _, status_update = answer.request.tag
-            if error := error_of(answer):
+        for response in cluster.patch_statuses(patches):
+            _, status_update = response.request.tag
+            if error := error_of(response):
                 yield from _failed_status(status_update, error)
             else:
                 written.append(status_update)
-        for answer in cluster.create_events((each.event, each) for each in written if each.event):
-            if error := error_of(answer):
-                yield from _failed_status(answer.request.tag[1], error, is_event=True)
+        for response in cluster.create_events((each.event, each) for each in written if each.event):
+            if error := error_of(response):
+                yield from _failed_status(response.request.tag[1], error, is_event=True)
 
 
 def _failed_status(status_update: StatusUpdate, error: ApiError, *, is_event: bool = False) -> Iterator[Result]:
     """Yield the result of a status or Event that was refused.
 
     404 and 409 give no result. For a status, the resource was deleted or recreated, and the next run writes its status.
-    For an Event, an earlier attempt whose answer was lost created it.
+    For an Event, an earlier attempt whose response was lost created it.
     """
     if error.status not in (404, 409) and not error.is_terminating_namespace:
         reason = "its Event cannot be created" if is_event else "its status cannot be written"
@@ -102,8 +101,8 @@ class _Writer:
     def __init__(self, cluster: Cluster, resources: Mapping[str, Resource], dry_run: bool) -> None:
         self.cluster, self.resources, self.dry_run = cluster, resources, dry_run
         self.sources: dict[ObjectKey, bytes] = {}
-        self.read_before: dict[ObjectKey, Answer] = {}  # objects that are written next
-        self.failed_webhooks: dict[str, str] = {}  # the answer of the API server by namespace
+        self.read_before: dict[ObjectKey, Response] = {}  # objects that are written next
+        self.failed_webhooks: dict[str, str] = {}  # the response of the API server by namespace
         # The name of dry-run creates. Nobody can guess it: an object of that name would refuse each of them.
         self.trial_name = f"kube-chores-trial-{os.urandom(8).hex()}"
 
@@ -180,9 +179,9 @@ class _Writer:
                 unanswered[id(finding)] = finding
                 yield write
 
-        for answer in self.cluster.write(writes(), dry_run=self.dry_run if dry_run is None else dry_run):
-            finding = unanswered.pop(id(answer.request.tag.tag))
-            result = _result_of(finding, answer)
+        for response in self.cluster.write(writes(), dry_run=self.dry_run if dry_run is None else dry_run):
+            finding = unanswered.pop(id(response.request.tag.tag))
+            result = _result_of(finding, response)
             if result.cause == errors.WEBHOOK_FAILED:
                 self.failed_webhooks.setdefault(finding.object.namespace, result.message)
             yield result
@@ -203,8 +202,8 @@ class _Writer:
             raise ApiError(500, failed)
 
     def _to_write(self, finding: Finding) -> Write:
-        assert finding.fix
-        return self._write(finding, finding.fix.action, self._complete(finding, finding.fix.body).encode())
+        assert finding.change
+        return self._write(finding, finding.change.action, self._complete(finding, finding.change.body).encode())
 
     def _to_dry_run_create(self, finding: Finding) -> Write:
         """Return the create under another name, to check that the server accepts it while the old object exists."""
@@ -233,14 +232,14 @@ class _Writer:
         """
         rest = iter(findings)
         while batch := list(islice(rest, IN_FLIGHT)):
-            keys = [each.object for each in batch if each.fix and each.object in each.fix.body.reads]
+            keys = [each.object for each in batch if each.change and each.object in each.change.body.reads]
             requested = [(self.resources[key.kind], key.namespace, key.name, True) for key in keys]
             self.read_before.clear()
             kept = 0
-            for answer in self.cluster.read(requested) if requested else ():
-                resource, namespace, name, _ = answer.request.tag
-                self.read_before[ObjectKey(resource.kind, name, namespace)] = answer
-                kept += len(answer.body)
+            for response in self.cluster.read(requested) if requested else ():
+                resource, namespace, name, _ = response.request.tag
+                self.read_before[ObjectKey(resource.kind, name, namespace)] = response
+                kept += len(response.body)
                 if kept > BYTES_IN_FLIGHT:
                     break
             yield from batch
@@ -257,10 +256,10 @@ class _Writer:
     def _read(self, key: ObjectKey) -> bytes:
         requested = (self.resources[key.kind], key.namespace, key.name, True)
         read = self.read_before.pop(key, None)
-        for answer in [read] if read else self.cluster.read([requested]):
-            if error := error_of(answer):
+        for response in [read] if read else self.cluster.read([requested]):
+            if error := error_of(response):
                 raise error
-            return answer.body
+            return response.body
         raise ApiError(0, f"{key} was not read: the run was stopped")
 
     def _write(self, finding: Finding, action: Action, body: bytes) -> Write:
@@ -274,14 +273,14 @@ def _rule_and_place(finding: Finding) -> Iterator[tuple[str, str, str]]:
 
 def _owner(finding: Finding) -> tuple[str, str]:
     """Return whose write it is, for turns: a rule and source namespace, else a namespace."""
-    origin = finding.fix.origin if finding.fix else ""
+    origin = finding.change.origin if finding.change else ""
     return (finding.subjects[0], origin) if origin and finding.subjects else ("", finding.object.namespace)
 
 
 def _recreation_of(finding: Finding) -> Recreation:
-    assert finding.fix
-    assert isinstance(finding.fix.body, Recreation)
-    return finding.fix.body
+    assert finding.change
+    assert isinstance(finding.change.body, Recreation)
+    return finding.change.body
 
 
 def _exclude(findings: Sequence[Finding], results: Sequence[Result]) -> list[Finding]:
@@ -298,41 +297,41 @@ def _unsent_result(finding: Finding, error: ApiError) -> Result:
     return Result(finding, Outcome.FAILED, error.message, error.exit_code, error.cause, error.refused_by)
 
 
-def _result_of(finding: Finding, answer: Answer) -> Result:
-    error = error_of(answer)
+def _result_of(finding: Finding, response: Response) -> Result:
+    error = error_of(response)
     if error is None:
-        return _result_of_accepted(finding, answer)
+        return _result_of_accepted(finding, response)
     if error.is_terminating_namespace:
         return Result(finding, Outcome.SKIPPED, f"namespace {finding.object.namespace} is terminating")
     if error.is_missing_namespace:
         return Result(finding, Outcome.SKIPPED, f"namespace {finding.object.namespace} does not exist")
-    if answer.request.method == "DELETE" and error.status == 404:
+    if response.request.method == "DELETE" and error.status == 404:
         return Result(finding, Outcome.DONE)
     if finding.action in (Action.ANNOTATE, Action.ROLL) and error.status == 404:
         return Result(finding, Outcome.SKIPPED, "does not exist")
     if finding.action is Action.DELETE and error.status == 409:
         # The reason for the delete may be obsolete: the object changed after it was read.
         return Result(finding, Outcome.SKIPPED, "changed meanwhile: the next run reads it again")
-    message = finding.fix.body.redact(error.message) if finding.fix else error.message
-    if _is_conflict(answer, error):
-        # If the answer to an earlier attempt was lost, the conflict may be with the run's own write.
-        others = error.status == 409 and (answer.attempts == 1 or answer.request.method == "POST")
+    message = finding.change.body.redact(error.message) if finding.change else error.message
+    if _is_conflict(response, error):
+        # If the response to an earlier attempt was lost, the conflict may be with the run's own write.
+        others = error.status == 409 and (response.attempts == 1 or response.request.method == "POST")
         return Result(finding, Outcome.CONFLICTED, message, ExitCode.FAILED, errors.WRITE_CONFLICT if others else "")
     return _result_of_failure(finding, message, error)
 
 
-def _result_of_accepted(finding: Finding, answer: Answer) -> Result:
+def _result_of_accepted(finding: Finding, response: Response) -> Result:
     """Return the result of a write that the server accepted, also if it stored other values than were sent."""
-    assert finding.fix
-    if answer.request.method == "DELETE":
-        if _has_finalizer(answer):
+    assert finding.change
+    if response.request.method == "DELETE":
+        if _has_finalizer(response):
             return Result(finding, Outcome.DONE, _HAS_FINALIZER, cause=errors.BLOCKED_BY_FINALIZER)
         return Result(finding, Outcome.DONE)
     try:
-        changed = finding.fix.body.changed_by_server(answer.body)
+        changed = finding.change.body.changed_by_server(response.body)
     except InvalidObjectError as invalid:
         return Result(finding, Outcome.FAILED, f"the answer to the write: {invalid.message}", ExitCode.FAILED)
-    finding = _with_action_taken(finding, finding.fix, answer)
+    finding = _with_action_taken(finding, finding.change, response)
     if not changed:
         return Result(finding, Outcome.DONE)
     note = f"admission changed {', '.join(changed)}: the server stored other values than the run sent"
@@ -342,21 +341,21 @@ def _result_of_accepted(finding: Finding, answer: Answer) -> Result:
     return Result(finding, outcome, note, code, errors.CHANGED_BY_ADMISSION)
 
 
-def _with_action_taken(finding: Finding, fix: Fix, answer: Answer) -> Finding:
+def _with_action_taken(finding: Finding, change: Change, response: Response) -> Finding:
     """Return the finding of an apply with the action that the server took: it creates (201) or changes (200) an object.
 
     https://kubernetes.io/docs/reference/using-api/server-side-apply/
-    If the answer to an earlier attempt was lost, that attempt may have created the object.
+    If the response to an earlier attempt was lost, that attempt may have created the object.
     """
-    if fix.action is not Action.APPLY_NEW or answer.status == 201 or answer.attempts > 1:
+    if change.action is not Action.APPLY_NEW or response.status == 201 or response.attempts > 1:
         return finding
-    return structs.replace(finding, fix=structs.replace(fix, action=Action.APPLY))
+    return structs.replace(finding, change=structs.replace(change, action=Action.APPLY))
 
 
-def _has_finalizer(answer: Answer) -> bool:
-    """Whether the deleted object remains until its finalizers are removed. If none remains, the answer is a Status."""
+def _has_finalizer(response: Response) -> bool:
+    """Whether the deleted object remains until its finalizers are removed. Without any, the response is a Status."""
     try:
-        found = decode(answer.body, PartialObject).metadata
+        found = decode(response.body, PartialObject).metadata
     except InvalidObjectError:
         return False
     return found.deletion_timestamp is not None and bool(decode_list(found.finalizers, str))
@@ -364,22 +363,22 @@ def _has_finalizer(answer: Answer) -> bool:
 
 def _result_of_failure(finding: Finding, message: str, error: ApiError) -> Result:
     """Return the failure of a write, with its cause if the object's namespace may have caused it."""
-    assert finding.fix
-    if error.is_too_large and finding.fix.body.fits_without_others():
+    assert finding.change
+    if error.is_too_large and finding.change.body.fits_without_others():
         full = f"{message}; labels and annotations of other clients leave no room; remove some of them"
         return Result(finding, Outcome.FAILED, full, error.exit_code, errors.TOO_LARGE_THERE)
     return Result(finding, Outcome.FAILED, message, error.exit_code, error.cause, error.refused_by)
 
 
-def _is_conflict(answer: Answer, error: ApiError) -> bool:
+def _is_conflict(response: Response, error: ApiError) -> bool:
     """Whether to read the object before the result is known.
 
-    A create may have succeeded (no answer, 5xx). Otherwise the object exists, changed, was deleted, or is immutable.
+    A create may have succeeded (no response, 5xx). Otherwise the object exists, changed, was deleted, or is immutable.
     """
-    if answer.is_unsent or error.is_failed_webhook:
+    if response.is_unsent or error.is_failed_webhook:
         return False
-    if answer.request.method == "POST" and (answer.status == 0 or answer.status >= 500):
+    if response.request.method == "POST" and (response.status == 0 or response.status >= 500):
         return True
-    deleted = answer.status == 404 and answer.request.method == "PUT"
-    fixed = answer.status == 422 and any(each in error.message for each in _IMMUTABLE)
-    return answer.status == 409 or deleted or fixed
+    deleted = response.status == 404 and response.request.method == "PUT"
+    fixed = response.status == 422 and any(each in error.message for each in _IMMUTABLE)
+    return response.status == 409 or deleted or fixed

@@ -1,10 +1,15 @@
-"""The deletion brake: a pure filter over a plan that blocks deletions if there are too many of them."""
+"""The deletion brake, a filter over a plan that blocks deletions if there are too many of them; and turns. Pure.
+
+Turns: nobody has all of a limited number because of having the most, or the first by name.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from operator import itemgetter
+from typing import TypeVar
 
 from msgspec import structs
 
@@ -15,6 +20,8 @@ MIN_DELETES = 10
 SHARE_OF_DESIRED = 0.1
 
 _Group = tuple[str, str]  # a kind and a code
+T = TypeVar("T")
+H = TypeVar("H", bound=Hashable)
 
 
 def block_deletes(plan: Plan, max_deletes: int | None) -> Plan:
@@ -82,12 +89,12 @@ def _blocked_causes(numbers: Counter[Hashable], limit: int) -> set[Hashable]:
 
 
 def _origin(deletion: Finding) -> str:
-    return deletion.fix.origin if deletion.fix else ""
+    return deletion.change.origin if deletion.change else ""
 
 
 def blocked(finding: Finding, why: str) -> Finding:
     """Return the finding without its write, which a brake blocks; `why` is added to its reason."""
-    return structs.replace(finding, fix=None, reason=f"{finding.reason}; {why}", exit_code=ExitCode.BRAKE)
+    return structs.replace(finding, change=None, reason=f"{finding.reason}; {why}", exit_code=ExitCode.BRAKE)
 
 
 def _allowed_of(group: _Group, plan: Plan, max_deletes: int | None) -> int:
@@ -109,3 +116,28 @@ def allowed(desired: int, max_deletes: int | None) -> int:
     If that is None: 10, or a tenth of the `desired` objects of that kind if that is more.
     """
     return max(MIN_DELETES, int(desired * SHARE_OF_DESIRED)) if max_deletes is None else max_deletes
+
+
+def in_turns(items: Iterable[T], owner: Callable[[T], Hashable], size: int = 1) -> list[T]:
+    """Return the items in turns: the first `size` of each owner, then the next of each, and so on.
+
+    Within a turn they keep their order.
+    """
+    numbers: Counter[Hashable] = Counter()
+    placed: list[tuple[int, T]] = []
+    for each in items:
+        by = owner(each)
+        placed.append((numbers[by] // size, each))
+        numbers[by] += 1
+    return [each for _, each in sorted(placed, key=itemgetter(0))]
+
+
+def first_of_each(items: Iterable[T], owner: Callable[[T], H], most: int) -> tuple[list[T], Counter[H]]:
+    """Return the first `most` items of each owner in their order, and the number of the others by owner."""
+    numbers: Counter[H] = Counter()
+    kept = []
+    for each in items:
+        numbers[by := owner(each)] += 1
+        if numbers[by] <= most:
+            kept.append(each)
+    return kept, Counter({by: number - most for by, number in numbers.items() if number > most})

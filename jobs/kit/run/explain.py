@@ -16,8 +16,7 @@ from jobs import __version__
 from jobs.kit.run.job import Job, Observed, OptionsOfJob, Settings
 from jobs.kit.run.runner import evaluate, settings_of
 from jobs.kit.run.session import Session, check_namespace, in_session
-from jobs.kit.values.explanation import Explanation, Row
-from jobs.kit.values.model import ExitCode, ObjectKey, Plan, RunOptions
+from jobs.kit.values.model import ExitCode, Explanation, ObjectKey, Plan, Row, RunOptions
 from jobs.kit.values.text import brief
 
 _MAX_ROWS = 50

@@ -15,8 +15,8 @@ import click
 
 from jobs.kit.run import log
 from jobs.kit.values.model import DryRun, ObjectKey, RunOptions, Severity
-from jobs.kit.values.names import is_label, is_name
 from jobs.kit.values.registry import JOBS, REPAIR, SETTINGS
+from jobs.kit.values.resources import is_label, is_name
 
 # Not in messages that show a command: of the output or of writing, or with a URL that may contain a password.
 _NOT_GIVEN = (

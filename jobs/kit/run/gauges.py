@@ -97,7 +97,7 @@ def of_results(plan: Plan, results: Sequence[Result]) -> Iterator[Sample]:
         finding = result.finding
         if finding.code != UNCHANGED and result.outcome is not Outcome.DONE:
             yield FINDINGS.sample(1, finding.code, finding.severity.value)
-        if finding.fix:
-            yield WRITES.sample(1, finding.fix.action.word, result.outcome.value)
+        if finding.change:
+            yield WRITES.sample(1, finding.change.action.word, result.outcome.value)
     yield BRAKE_ENGAGED.sample(bool(plan.brakes) or any(each.exit_code is ExitCode.BRAKE for each in results))
     yield UNCHANGED_OBJECTS.sample(plan.unchanged)

@@ -11,16 +11,18 @@ from jobs.kit.api.cluster import Cluster
 from jobs.kit.api.connect import Connection
 from jobs.kit.run.gauges import Sample
 from jobs.kit.values.conditions import StatusUpdate
-from jobs.kit.values.model import Finding, Need, Plan, Result, RunOptions
-from jobs.kit.values.reads import Page, ReadResult
+from jobs.kit.values.model import Dependency, Finding, Plan, Result, RunOptions
+from jobs.kit.values.reads import Download, ReadResult
 from jobs.kit.values.resources import Resource
 
 
 class Observation(Protocol):
     """The state of the cluster, as a job observed it."""
 
-    def with_documents(self: Observed, documents: Mapping[Need, ReadResult], pages: Mapping[str, Page]) -> Observed:
-        """Return a copy that also contains these `documents` of the API and `pages` of the web."""
+    def with_documents(
+        self: Observed, documents: Mapping[Dependency, ReadResult], downloads: Mapping[str, Download]
+    ) -> Observed:
+        """Return a copy that also contains these `documents` of the API and `downloads` of the web."""
         ...
 
 

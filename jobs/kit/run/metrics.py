@@ -20,7 +20,7 @@ from prometheus_client.registry import Collector
 
 from jobs.kit import web
 from jobs.kit.api.endpoint import read_limited
-from jobs.kit.run import log, pod_message
+from jobs.kit.run import log, results
 from jobs.kit.run.gauges import LAST_SUCCESS, Metric, Sample, of_end, of_traffic
 from jobs.kit.run.session import Measured, Stop, user_agent
 from jobs.kit.values.model import DryRun, ExitCode, RunOptions
@@ -74,7 +74,7 @@ def send(chore: str, options: RunOptions, measured: Measured, code: ExitCode, st
                 write(target, ended)
         except _NotSentError as error:
             log.log.warning("%s: %s", chore, error)
-            measured.message.append(pod_message.of_metrics(str(error)))
+            measured.message.append(results.line_of_metrics(str(error)))
 
 
 def _installation(measured: Measured, options: RunOptions) -> str:

@@ -1,22 +1,34 @@
-"""The results of writes: when their objects are read again, which fail a run, and which are reported. Pure."""
+"""The results of writes: when their objects are read again, which fail a run, and which are reported. Pure.
+
+A run that succeeds leaves lines of `CODE: text` in the status of its pod, as nobody reads its log. `chores status`
+reads the codes. A client of the API server, such as a webhook, may have written parts of a text.
+"""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 from msgspec import structs
 
+from jobs.kit.run.brakes import in_turns
 from jobs.kit.values import errors
 from jobs.kit.values.errors import WRITE_CONFLICT, ChoresError
 from jobs.kit.values.model import Action, ExitCode, Finding, ObjectKey, Outcome, Result, RunOptions, Severity
+from jobs.kit.values.text import listed, visible
 
 UNCHANGED = "unchanged"  # the code of an object that is as desired
+METRICS_NOT_SENT = "metrics-not-sent"
+WRITES_FAILED = "writes-failed"
+_MOST_NAMED = 3
+# In bytes. Two lines about metrics and one about writes fit into the 2000 characters that `chores status` reads, and
+# into the 4096 bytes that kubelet keeps.
+_LONGEST_OBJECT, _LONGEST_REASON = 120, 280
 
 
 def is_conflict(result: Result) -> bool:
-    """Return whether the object must be read again: another client wrote first, or the answer was lost."""
+    """Return whether the object must be read again: another client wrote first, or the response was lost."""
     return result.outcome is Outcome.CONFLICTED
 
 
@@ -40,20 +52,22 @@ def as_resolved(result: Result) -> Result:
     """Return the result of a conflict whose object is now as desired; if another run wrote it, this one did not."""
     if result.cause != WRITE_CONFLICT:
         return as_done(result)
-    finding = structs.replace(result.finding, code=UNCHANGED, severity=Severity.INFO, fix=None, changes=())
+    finding = structs.replace(result.finding, code=UNCHANGED, severity=Severity.INFO, change=None, diff=())
     return Result(finding, Outcome.REPORTED, "another run wrote it meanwhile")
 
 
 def not_attempted(findings: Sequence[Finding], written: Sequence[Result]) -> list[Finding]:
-    """Return the findings that are left: without failed objects, and without the fix of a write that had no effect.
+    """Return the findings that are left: without failed objects, and without the change of a write that had no effect.
 
     A write that was skipped does not count: the object changed, and may be planned again.
     """
     attempted = [r for r in written if r.outcome is not Outcome.SKIPPED]
     failed = {r.finding.object for r in attempted if r.outcome is not Outcome.DONE}
-    done = {(r.finding.object, r.finding.code, r.finding.fix.action) for r in attempted if r.finding.fix}
+    done = {(r.finding.object, r.finding.code, r.finding.change.action) for r in attempted if r.finding.change}
     return [
-        structs.replace(each, fix=None) if each.fix and (each.object, each.code, each.fix.action) in done else each
+        structs.replace(each, change=None)
+        if each.change and (each.object, each.code, each.change.action) in done
+        else each
         for each in findings
         if each.object not in failed
     ]
@@ -148,3 +162,41 @@ def stable_message(result: Result) -> str:
     text = result.message or result.finding.reason
     found = _STABLE_PART[result.cause].match(text) if result.cause in _STABLE_PART else None
     return found[0] if found else text
+
+
+def line_of_metrics(reason: str) -> str:
+    """Return the line about metrics that were not sent."""
+    return f"{METRICS_NOT_SENT}: {_cut(reason, _LONGEST_REASON)}"
+
+
+def lines_of_writes(results: Sequence[Result], reported: Container[str]) -> list[str]:
+    """Return the line about writes that failed without failing the run; none if there are none.
+
+    Left out are writes for `reported`, the custom resources that exist: their statuses have the failure. And Events:
+    they only repeat what a status or a finding has.
+    """
+    failed = [
+        each
+        for each in results
+        if each.outcome is Outcome.FAILED and not each.is_event
+        if not any(name in reported for name in each.finding.subjects)
+    ]
+    number = f"{len(failed)} write{'' if len(failed) == 1 else 's'}"
+    named = listed(in_turns(failed, lambda each: each.finding.object.namespace), _MOST_NAMED, _failure, "; ")
+    return [f"{WRITES_FAILED}: {number} failed: {named}"] if failed else []
+
+
+def read_lines(message: str) -> list[tuple[str, str]]:
+    """Return code and text of each line. A line without a known code is of another version, and left out."""
+    lines = (line.partition(": ") for line in message.split("\n"))
+    return [(code, text) for code, _, text in lines if text and code in (METRICS_NOT_SENT, WRITES_FAILED)]
+
+
+def _failure(result: Result) -> str:
+    return f"{_cut(str(result.finding.object), _LONGEST_OBJECT)}: {_cut(result.message, _LONGEST_REASON)}"
+
+
+def _cut(text: str, longest: int) -> str:
+    """Return the text escaped, so that it has one line, and cut to so many bytes."""
+    whole = visible(text).encode()
+    return whole[:longest].decode(errors="ignore") + "…" * (len(whole) > longest)

@@ -13,9 +13,9 @@ from functools import cached_property
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Generic
 
-from jobs.kit.api.answers import error_of
 from jobs.kit.api.cluster import Cluster
-from jobs.kit.run import log, pod_message, report
+from jobs.kit.api.responses import error_of
+from jobs.kit.run import log, report
 from jobs.kit.run.apply import apply, write_statuses
 from jobs.kit.run.brakes import block_deletes
 from jobs.kit.run.job import Job, Observed, OptionsOfJob, Settings
@@ -27,6 +27,7 @@ from jobs.kit.run.results import (
     is_conflict,
     is_counted,
     is_failed_roll,
+    lines_of_writes,
     not_attempted,
     observation_failed,
     with_causes,
@@ -47,18 +48,18 @@ from jobs.kit.values.conditions import StatusUpdate
 from jobs.kit.values.errors import ApiError, ChoresError
 from jobs.kit.values.model import (
     Action,
+    Dependency,
     DryRun,
     ExitCode,
     Fetch,
     Finding,
-    Need,
     ObjectKey,
     Outcome,
     Plan,
     Result,
     RunOptions,
 )
-from jobs.kit.values.reads import Page, ReadResult
+from jobs.kit.values.reads import Download, ReadResult
 
 if TYPE_CHECKING:
     from jobs.kit.run.gauges import Sample
@@ -122,7 +123,7 @@ def _run(
     if not session.stopping():
         measured.gauges = lambda: created.gauges(results)
     if created.writes:
-        measured.message += pod_message.of_writes(results, plan.desired.by_subject)
+        measured.message += lines_of_writes(results, plan.desired.by_subject)
     return code
 
 
@@ -164,17 +165,17 @@ class _Run(Generic[Settings, Observed]):
         self.namespace = namespace  # the operator's own; other namespaces may belong to tenants
         self.writes = options.dry_run is DryRun.NONE
         self.attempts = _ATTEMPTS
-        self.needed: set[Need] = set()  # objects, by plans of this run
+        self.needed: set[Dependency] = set()  # objects, by plans of this run
         self.wait_seconds = job.steps.wait_seconds if job.steps else 0.0
         self.wait_end = 0.0
         self.has_waited = False
-        self.pages: dict[str, Page] = {}  # by URL
+        self.downloads: dict[str, Download] = {}  # by URL
         self.probes_end = monotonic() + self.wait_seconds + _PROBES_SECONDS  # a run also probes while it waits
         self.early: set[ObjectKey] = set()  # custom resources whose statuses were written before a wait
 
     @cached_property
     def now(self) -> datetime:
-        """The time of the run, on the clock of the API server: first needed after an answer of it."""
+        """The time of the run, on the clock of the API server: first needed after a response of it."""
         return self.cluster.transport.clock.now()
 
     def execute(self) -> tuple[Plan, Sequence[Result]]:
@@ -271,11 +272,11 @@ class _Run(Generic[Settings, Observed]):
     def _read_conflicts(
         self, written: Sequence[Result], conflicted: Sequence[Result]
     ) -> tuple[list[Result], Sequence[Finding]]:
-        """Read the objects of write conflicts and of lost answers again; those that still differ are left."""
+        """Read the objects of write conflicts and of lost responses again; those that still differ are left."""
         keys = {result.finding.object: result for result in conflicted}
         # Metadata is enough for an object that conflicts with a create; an update needs the whole object.
-        needs = [Need(key, full=keys[key].finding.action is not Action.CREATE) for key in sorted(keys)]
-        again, self.observed = self._plan_until_complete(self._read_documents(self.observed, needs))
+        dependencies = [Dependency(key, full=keys[key].finding.action is not Action.CREATE) for key in sorted(keys)]
+        again, self.observed = self._plan_until_complete(self._read_documents(self.observed, dependencies))
         # An object that is in the way may also have other findings, for example as a source: these are final.
         reported = {(result.finding.object, result.finding.code) for result in written}
         found = (each for each in again.findings if each.object in keys and each.code != UNCHANGED)
@@ -290,7 +291,7 @@ class _Run(Generic[Settings, Observed]):
     ) -> tuple[list[Result], Sequence[Finding]]:
         """Observe again. A write that failed, or that had no effect, is not repeated."""
         self.observe()
-        written = [result for result in written if result.finding.fix]  # the new plan has the other findings again
+        written = [result for result in written if result.finding.change]  # the new plan has the other findings again
         done = [result.finding for result in written if result.outcome is Outcome.DONE]
         if self.job.steps:
             self.plan = self.job.steps.with_progress(self.plan, self.observed, done, self.now)
@@ -345,50 +346,50 @@ class _Run(Generic[Settings, Observed]):
     def _plan_until_complete(self, observed: Observed) -> tuple[Plan, Observed]:
         """Plan, read what the plan needs and plan again, until it needs nothing."""
         plan = self.job.plan(observed, self.settings, self.now)
-        while plan.needs or plan.fetches:
+        while plan.dependencies or plan.fetches:
             if self.job.steps:
-                self._remember_objects(plan.needs)
-            observed = self._read_documents(observed, plan.needs)
+                self._remember_objects(plan.dependencies)
+            observed = self._read_documents(observed, plan.dependencies)
             if plan.fetches:
                 observed = observed.with_documents({}, self._fetch(plan.fetches))
             plan = self.job.plan(observed, self.settings, self.now)
         return plan, observed
 
-    def _remember_objects(self, needs: Collection[Need]) -> None:
+    def _remember_objects(self, dependencies: Collection[Dependency]) -> None:
         """Remember the objects that a later step reads before it plans.
 
         Not answers of Services: a Service may have lost its pods since, and the transport retries such a request for
-        long. A plan needs the answer again if the Service still has pods.
+        long. A plan needs the response again if the Service still has pods.
         """
-        self.needed.update(each for each in needs if self.job.resources[each.key.kind].is_object)
+        self.needed.update(each for each in dependencies if self.job.resources[each.key.kind].is_object)
 
-    def _read_documents(self, observed: Observed, needs: Collection[Need]) -> Observed:
+    def _read_documents(self, observed: Observed, dependencies: Collection[Dependency]) -> Observed:
         """Read the needed objects in batches: `with_documents` reduces each batch before the next one is in memory."""
-        requested = {(self.job.resources[n.key.kind], n.key.namespace, n.key.name, n.full): n for n in needs}
-        read: dict[Need, ReadResult] = {}
-        for answer in self.cluster.read(list(requested)):
-            read[requested.pop(answer.request.tag)] = ReadResult(answer.body, error_of(answer))
+        requested = {(self.job.resources[n.key.kind], n.key.namespace, n.key.name, n.full): n for n in dependencies}
+        read: dict[Dependency, ReadResult] = {}
+        for response in self.cluster.read(list(requested)):
+            read[requested.pop(response.request.tag)] = ReadResult(response.body, error_of(response))
             if len(read) == _BATCH or sum(len(each.body) for each in read.values()) > _BATCH_BYTES:
                 observed, read = observed.with_documents(read, {}), {}
         stopped = ReadResult(error=ApiError(0, "not read: the run was stopped"))
         return observed.with_documents({**read, **dict.fromkeys(requested.values(), stopped)}, {})
 
-    def _fetch(self, fetches: Sequence[Fetch]) -> Mapping[str, Page]:
+    def _fetch(self, fetches: Sequence[Fetch]) -> Mapping[str, Download]:
         """Return the documents of the web by URL; those of earlier plans of the run, unless a Fetch has `again`."""
         from jobs.kit.web import fetch_all
 
         # In their order, each once.
-        new = dict.fromkeys(each.url for each in fetches if each.again or each.url not in self.pages)
+        new = dict.fromkeys(each.url for each in fetches if each.again or each.url not in self.downloads)
         probes = {each.url for each in fetches if each.is_probe}
-        pages = fetch_all(new, user_agent(self.job.name), self.stopping, probes, self.probes_end)
+        downloads = fetch_all(new, user_agent(self.job.name), self.stopping, probes, self.probes_end)
         # Only once all are there: otherwise, the time of its result distinguishes a closed port from a silent one.
-        for url in sorted(probes & pages.keys()):
-            if pages[url].error:
-                log.log.info("%s: %s: %s", self.job.name, url, pages[url].error)
-        self.pages |= pages
-        return {each.url: self.pages[each.url] for each in fetches}
+        for url in sorted(probes & downloads.keys()):
+            if downloads[url].error:
+                log.log.info("%s: %s: %s", self.job.name, url, downloads[url].error)
+        self.downloads |= downloads
+        return {each.url: self.downloads[each.url] for each in fetches}
 
     def _apply(self, findings: Sequence[Finding]) -> list[Result]:
-        writes = sum(1 for finding in findings if finding.fix)
+        writes = sum(1 for finding in findings if finding.change)
         with report.progress(self.job.name, writes, self.options) as progress:
             return list(apply(self.cluster, findings, self.job.resources, self.options.dry_run, progress))

@@ -21,9 +21,9 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from jobs import __version__
-from jobs.kit.api.answers import error_of
 from jobs.kit.api.cluster import Cluster
 from jobs.kit.api.connect import Connection, connect
+from jobs.kit.api.responses import error_of
 from jobs.kit.api.transport import RETRY_SECONDS, Transport
 from jobs.kit.run import log
 from jobs.kit.run.flags import variable
@@ -165,8 +165,8 @@ def check_namespace(cluster: Cluster, connection: Connection, options: RunOption
     own = connection.namespace if connection.in_pod else None
     if options.filenames or options.namespace in (None, own):  # resources of files need no namespace
         return
-    for answer in cluster.read([(NAMESPACES, "", options.namespace, False)]):
-        error = error_of(answer)
+    for response in cluster.read([(NAMESPACES, "", options.namespace, False)]):
+        error = error_of(response)
         if error and error.is_missing_namespace:
             raise ConfigurationError(f"namespace {options.namespace} does not exist; check --namespace")
 

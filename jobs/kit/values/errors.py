@@ -88,7 +88,7 @@ class ConfigurationError(ChoresError):
 class ApiError(ChoresError):
     """The API server refused a request, or did not answer (`status` 0).
 
-    `causes` are the reasons in the details of its answer, and `fields` the fields of these reasons.
+    `causes` are the reasons in the details of its response, and `fields` the fields of these reasons.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class ApiError(ChoresError):
 
     @property
     def is_failed_webhook(self) -> bool:
-        """Whether the API server got no answer from an admission webhook, so that nothing was written."""
+        """Whether the API server got no response from an admission webhook, so that nothing was written."""
         return self.status == 500 and self.message.startswith(FAILED_WEBHOOK)
 
     @property
@@ -195,3 +195,12 @@ class InvalidObjectError(ApiError):
     def without_traceback(self) -> InvalidObjectError:
         """Return a copy without a traceback: the traceback would keep the whole object in memory."""
         return InvalidObjectError(self.why)
+
+
+def no_such_namespace(namespace: str, names: Collection[str]) -> ConfigurationError:
+    """Return the error that there is no such namespace, with the names that are close to it."""
+    from difflib import get_close_matches  # only for a wrong name
+
+    close = get_close_matches(namespace, sorted(names), n=3)
+    hint = f"did you mean {' or '.join(close)}?" if close else "check --explain"
+    return ConfigurationError(f"namespace {namespace} does not exist; {hint}")

@@ -1,4 +1,4 @@
-"""The plain values of a run: its options, object keys, findings, fixes, plans, results.
+"""The plain values of a run: its options, object keys, findings, changes, plans, results, explanations.
 
 All are immutable. The same cluster state gives the same plan to the byte, whatever the order in which it was read.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -132,8 +132,8 @@ class Body(Struct, frozen=True, gc=False):
         """Return the object as JSON."""
         raise NotImplementedError
 
-    def changed_by_server(self, _answer: bytes, /) -> tuple[str, ...]:
-        """Return the fields whose value in the server's answer to the write is not the one that was sent."""
+    def changed_by_server(self, _response: bytes, /) -> tuple[str, ...]:
+        """Return the fields whose value in the server's response to the write is not the one that was sent."""
         return ()
 
     def redact(self, text: str) -> str:
@@ -153,7 +153,7 @@ class NewBody(Body, frozen=True, gc=False):
         raise NotImplementedError
 
 
-class Change(NamedTuple):
+class FieldDiff(NamedTuple):
     """One field whose actual value is not the desired one; None is an absent field. Never has values of Secrets."""
 
     field: str
@@ -161,7 +161,7 @@ class Change(NamedTuple):
     desired: str | None
 
 
-class Fix(Struct, frozen=True, gc=False):
+class Change(Struct, frozen=True, gc=False):
     """A write that resolves a finding.
 
     `result` replaces the finding's reason in the report after the write, if that reason describes the state before it.
@@ -179,15 +179,15 @@ class Finding(Struct, frozen=True, gc=False):
 
     `subjects` are the names of the custom resources that the finding is about, sorted. `exit_code` is the exit code
     that this finding alone gives the run, before any write. `remedy` is what to do; in a repair, what has to
-    happen first, if a fix was requested but cannot be planned yet. `deferral` is the code of a deferred roll.
+    happen first, if a change was requested but cannot be planned yet. `deferral` is the code of a deferred roll.
     """
 
     code: str
     severity: Severity
     object: ObjectKey
     reason: str
-    fix: Fix | None = None
-    changes: tuple[Change, ...] = ()
+    change: Change | None = None
+    diff: tuple[FieldDiff, ...] = ()
     subjects: tuple[str, ...] = ()
     exit_code: ExitCode = ExitCode.DONE
     remedy: str = ""
@@ -196,10 +196,10 @@ class Finding(Struct, frozen=True, gc=False):
     @property
     def action(self) -> Action | None:
         """The kind of its write; None if it has none."""
-        return self.fix.action if self.fix else None
+        return self.change.action if self.change else None
 
 
-class Need(NamedTuple):
+class Dependency(NamedTuple):
     """An object that must be read before the plan is final. `full`: the whole object, not only its metadata."""
 
     key: ObjectKey
@@ -263,7 +263,7 @@ class WriteOrder:
     """In which order a run writes, if that is not the order of the objects.
 
     - `namespaces`: objects in namespaces with a small number come first; one that is not in it has 0.
-    - `substitutes`: rolls to apply, in this order, in place of rolls that fail. The plan lists them without a fix.
+    - `substitutes`: rolls to apply, in this order, in place of rolls that fail. The plan lists them without a change.
     """
 
     namespaces: Mapping[str, int] = field(default_factory=dict)
@@ -274,10 +274,10 @@ class WriteOrder:
 class Plan:
     """The findings of a job, and the writes that resolve them.
 
-    A plan sorts itself, in whatever order it was made: `findings` by `order`, object, code and subjects, and `needs`.
+    A plan sorts itself, in whatever order it was made: `dependencies`; `findings` by `order`, object, code, subjects.
 
-    While `needs` (objects) or `fetches` (documents of the web, in the order in which to request them) is not empty, the
-    findings are not final: read these and plan again.
+    While `dependencies` (objects) or `fetches` (documents of the web, in the order in which to request them) is not
+    empty, the findings are not final: read these and plan again.
 
     - `unchanged`: the number of objects that are as desired.
     - `brakes`: why writes are blocked.
@@ -286,7 +286,7 @@ class Plan:
 
     findings: Sequence[Finding] = ()
     unchanged: int = 0
-    needs: Collection[Need] = ()
+    dependencies: Collection[Dependency] = ()
     summary: Summary = Summary()
     fetches: Sequence[Fetch] = ()
     desired: DesiredCounts = DesiredCounts()
@@ -300,7 +300,7 @@ class Plan:
             self.findings, key=lambda each: (ranks.get(each.object.namespace, 0), each.object, each.code, each.subjects)
         )
         object.__setattr__(self, "findings", tuple(findings))
-        object.__setattr__(self, "needs", tuple(sorted(set(self.needs))))
+        object.__setattr__(self, "dependencies", tuple(sorted(set(self.dependencies))))
 
 
 class Outcome(str, Enum):
@@ -310,7 +310,7 @@ class Outcome(str, Enum):
     PLANNED = "planned"  # a dry run
     DONE = "done"
     SKIPPED = "skipped"  # no longer needed: its namespace is terminating, or the object to delete changed
-    CONFLICTED = "conflicted"  # another client wrote first, or the answer was lost: read the object again
+    CONFLICTED = "conflicted"  # another client wrote first, or the response was lost: read the object again
     FAILED = "failed"
     STOPPED = "stopped"  # the run ended before this write was tried
 
@@ -333,9 +333,9 @@ class Result(Struct, frozen=True, gc=False):
     @property
     def reason(self) -> str:
         """The reason of the finding; for a write that is done or planned, its result if it has one."""
-        fix = self.finding.fix
-        is_result = fix and fix.result and self.outcome in (Outcome.DONE, Outcome.PLANNED)
-        return fix.result if fix and is_result else self.finding.reason
+        change = self.finding.change
+        is_result = change and change.result and self.outcome in (Outcome.DONE, Outcome.PLANNED)
+        return change.result if change and is_result else self.finding.reason
 
 
 class Deletion(Body, frozen=True, gc=False):
@@ -363,10 +363,28 @@ class Recreation(Body, frozen=True, gc=False):
         """Return the object to create as JSON."""
         return self.manifest.encode()
 
-    def changed_by_server(self, answer: bytes) -> tuple[str, ...]:
-        """Return the fields of the content that admission changed, by the server's answer to the create."""
-        return self.manifest.changed_by_server(answer)
+    def changed_by_server(self, response: bytes) -> tuple[str, ...]:
+        """Return the fields of the content that admission changed, by the server's response to the create."""
+        return self.manifest.changed_by_server(response)
 
     def redact(self, text: str) -> str:
         """Return the text without values of the Secret."""
         return self.manifest.redact(text)
+
+
+class Row(NamedTuple):
+    """One line: its cells, why, and further lines. `document` is the same for -o json."""
+
+    cells: tuple[str, ...]
+    reason: str
+    document: Mapping[str, Any]
+    details: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The rows of a namespace, with the names of their columns, and a summary."""
+
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+    summary: str

@@ -1,17 +1,28 @@
-"""The kinds of objects that jobs read and write, and the URL paths where the API serves them. Pure."""
+"""The kinds of objects that jobs read and write, the URL paths where the API serves them, and their names. Pure.
+
+https://kubernetes.io/docs/concepts/overview/working-with-objects/names/
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from urllib.parse import quote
+
+LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"  # a DNS label, as a regular expression
+KEY_NAME = "roll-workloads-key"  # a Secret: docs/roll-workloads.md#the-key-for-fingerprints
+_LABEL = re.compile(LABEL)
+# https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set
+_OF_LABEL = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_NAME = re.compile(r"(?=.{1,253}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
 @dataclass(frozen=True)
 class Resource:
     """A kind of object and where the API serves it.
 
-    `is_object` is false for the answers of a Service through the proxy of the API server.
+    `is_object` is false for the responses of a Service through the proxy of the API server.
     """
 
     api_version: str
@@ -67,3 +78,27 @@ EXCHANGE_RATES = Resource("kubechores.dev/v1", "ExchangeRate", "exchangerates")
 REGISTRY_MIRRORS = Resource("kubechores.dev/v1", "RegistryMirror", "registrymirrors")
 FARM_PODS = Resource("kubechores.dev/v1", "FarmPod", "farmpods")
 LLAMAS = Resource("kubechores.dev/v1", "Llama", "llamas")  # commands/demo.py finds it by its kind
+
+
+def is_name(text: object) -> bool:
+    """Whether the API allows this name of an object of most kinds: labels of any length, with dots between them."""
+    return isinstance(text, str) and _NAME.fullmatch(text) is not None
+
+
+def is_label(text: str) -> bool:
+    """Whether the API allows this name of a Namespace: a DNS label, without dots."""
+    return _LABEL.fullmatch(text) is not None
+
+
+def key_problems(key: str, path: str) -> Iterator[str]:
+    """Yield the problems of the key of a label, annotation or taint."""
+    prefix, slash, name = key.rpartition("/")
+    if not _OF_LABEL.fullmatch(name) or (slash and not is_name(prefix)):
+        yield f"{path}: {key!r} is not a valid key; use at most 63 of A-Z a-z 0-9 - _ . after an optional PREFIX/"
+
+
+def value_problems(value: str, path: str) -> Iterator[str]:
+    """Yield the problems of the value of a label or taint."""
+    if value and not _OF_LABEL.fullmatch(value):
+        remedy = "use at most 63 of A-Z a-z 0-9 - _ . and begin and end with a letter or digit"
+        yield f"{path}: {value!r} is not a valid label value; {remedy}"

@@ -1,26 +1,125 @@
-"""Read the documents of -f: files, folders of YAML or JSON, or standard input.
+"""Read the documents of -f: files, folders of YAML or JSON, or standard input; validate them with the schemas of CRDs.
 
 YAML is decoded as JSON values, as kubectl does: dates and sexagesimal numbers are strings, and keys become strings.
 Aliases are refused: they can make a short text gigabytes, or recursive.
+
+A document is validated as the API server does, and all problems are reported at once. CEL rules are not evaluated here:
+the job of the kind checks the same conditions in code.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import stat
 import sys
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from functools import cache
+from importlib.resources import files
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+import jsonschema
 import yaml
 from yaml.parser import ParserError
 from yaml.reader import ReaderError
 from yaml.scanner import ScannerError
 
+from jobs.kit.values.text import visible
+
+MAX_PROBLEMS = 100
+_HEAD, _TAIL = 200, 100
 _SUFFIXES = (".yaml", ".yml", ".json")
 # The API server's limit for one request.
 MAX_BYTES = 3 << 20
+_PREFIX = "tag:yaml.org,2002:"
+_LONGEST_KEY = 60
+
+
+def crd(plural: str) -> dict[str, Any]:
+    """Return the shipped CustomResourceDefinition of this plural name."""
+    text = (files("cronjobs") / "crds" / f"{plural}.yaml").read_text()
+    document: dict[str, Any] = yaml.safe_load(text)
+    return document
+
+
+def crd_names() -> list[str]:
+    """Return the plural names of the shipped CustomResourceDefinitions, sorted."""
+    names = (file.name.partition(".")[0] for file in (files("cronjobs") / "crds").iterdir() if file.is_file())
+    return sorted(name for name in names if name != "kustomization")
+
+
+def schema_problems(document: object, plural: str) -> list[str]:
+    """Return the problems of a custom resource, each as `field: problem`, sorted.
+
+    Return at most MAX_PROBLEMS + 1 of them, so that a caller can detect that there are more.
+    """
+    errors = islice(_validator(plural).iter_errors(document), MAX_PROBLEMS + 1)
+    return sorted(shortened(f"{_field_path(error.absolute_path)}: {error.message}") for error in errors)
+
+
+@cache
+def is_namespaced(plural: str) -> bool:
+    """Whether custom resources of this plural name are namespaced."""
+    return bool(crd(plural)["spec"]["scope"] == "Namespaced")
+
+
+def shortened(problem: str) -> str:
+    """Return a problem as one line of limited length: it may quote a value of any length, with any characters."""
+    if len(problem) > _HEAD + _TAIL:
+        problem = f"{problem[:_HEAD]} ... {problem[-_TAIL:]}"
+    return visible(problem)
+
+
+def _validate_pattern(
+    _validator: Any, pattern: str, value: object, _schema: Any
+) -> Iterator[jsonschema.ValidationError]:
+    """Validate `pattern` as the API server does: its `$` does not match before a final newline."""
+    if isinstance(value, str) and not re.search(re.sub(r"\$$", r"\\Z", pattern), value):
+        yield jsonschema.ValidationError(f"{value!r} does not match {pattern!r}")
+
+
+def _validate_list_type(
+    _validator: Any, kind: str, value: object, _schema: Any
+) -> Iterator[jsonschema.ValidationError]:
+    """Validate that a list of type set has each string only once."""
+    if kind != "set" or not isinstance(value, list):
+        return
+    found: set[str] = set()
+    for number, item in enumerate(value):
+        if not isinstance(item, str):
+            continue  # the schema of the items reports it
+        if item in found:
+            yield jsonschema.ValidationError(f"{item!r} is already in the list; remove it", path=[number])
+        found.add(item)
+
+
+_Validator: Any = jsonschema.validators.extend(  # type: ignore[no-untyped-call]
+    jsonschema.Draft202012Validator, {"pattern": _validate_pattern, "x-kubernetes-list-type": _validate_list_type}
+)
+
+
+@cache
+def _validator(plural: str) -> Any:
+    return _Validator(_refuse_unknown_fields(crd(plural)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]))
+
+
+def _refuse_unknown_fields(schema: Any) -> Any:
+    """Return the schema with additionalProperties false, to refuse unknown fields as fieldValidation=Strict does."""
+    if isinstance(schema, list):
+        return [_refuse_unknown_fields(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    closed = {key: _refuse_unknown_fields(value) for key, value in schema.items()}
+    if isinstance(closed.get("properties"), dict) and "additionalProperties" not in closed:
+        closed["additionalProperties"] = False
+    return closed
+
+
+def _field_path(path: Iterable[str | int]) -> str:
+    steps = [f"[{step}]" if isinstance(step, int) else f".{step}" for step in path]
+    return "".join(steps).lstrip(".") or "the document"
 
 
 class Document(NamedTuple):
@@ -89,8 +188,6 @@ def _split_list(content: Any) -> list[Any]:
     return [content]
 
 
-_PREFIX = "tag:yaml.org,2002:"
-_LONGEST_KEY = 60
 _TAGS = {_PREFIX + name for name in ("null", "bool", "int", "float", "str", "seq", "map")}
 
 

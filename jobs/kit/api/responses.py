@@ -1,0 +1,194 @@
+"""Requests and their responses. Decode and validate those of the Kubernetes API: a proxy may answer in its place."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from msgspec import Struct
+
+from jobs.kit.values.errors import ApiError, CredentialsError, InvalidObjectError
+from jobs.kit.values.reads import decode
+from jobs.kit.values.resources import Resource
+
+RESPONSE_BYTES = 512 << 10  # the longest response that is read, unless the request sets another limit
+_METADATA_KIND = ("meta.k8s.io/v1", "PartialObjectMetadata")
+Form = TypeVar("Form", bound="TypeMeta")
+
+
+@dataclass(frozen=True)
+class Request:
+    """One HTTP request. `repeatable`: idempotent, so that it is retried if its response is lost.
+
+    A body of more than `max_bytes` in the response is not read to its end. `compressed`: the server may compress the
+    response.
+    """
+
+    method: str
+    path: str
+    body: bytes | None = None
+    accept: str = "application/json"
+    content_type: str = "application/json"
+    repeatable: bool = True
+    tag: Any = None
+    max_bytes: int = RESPONSE_BYTES
+    compressed: bool = False
+
+    @property
+    def weight(self) -> int:
+        """The bytes that the request and its response may need: to a write, it has about the size of its body."""
+        return self.max_bytes if self.body is None else 2 * len(self.body)
+
+
+@dataclass(frozen=True)
+class Response:
+    """The response to a request. `status` is 0 without a complete response; `error` then has the reason.
+
+    `attempts` counts from 1. `is_too_long`: the body has more than the `max_bytes` of the request; `start` is
+    its first part. `is_unsent`: the request was not sent, since its credentials are missing.
+    """
+
+    request: Request
+    status: int
+    body: bytes = b""
+    error: str = ""
+    attempts: int = 1
+    is_too_long: bool = False
+    start: bytes = b""
+    is_unsent: bool = False
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the status is 2xx."""
+        return 200 <= self.status < 300
+
+
+@dataclass
+class Traffic:
+    """Counts of a run: requests by method (with retries), and bytes of bodies as they were received and sent."""
+
+    requests: Counter[str] = field(default_factory=Counter)
+    retries: int = 0
+    bytes_received: int = 0
+    bytes_sent: int = 0
+
+
+class TypeMeta(Struct, rename="camel"):
+    """The fields of every answer of the API: https://kubernetes.io/docs/reference/using-api/api-concepts/ ."""
+
+    api_version: str
+    kind: str
+
+
+class ObjectName(Struct):
+    """The metadata that identify an object."""
+
+    name: str = ""
+    namespace: str = ""
+
+
+class _NamedObject(TypeMeta):
+    metadata: ObjectName
+
+
+class _Cause(Struct):
+    reason: str = ""
+    field: str = ""
+
+
+class _Details(Struct):
+    causes: list[_Cause] | None = None
+
+
+class _Status(TypeMeta):
+    message: str = ""
+    details: _Details | None = None
+
+
+def error_of(response: Response) -> ApiError | None:
+    """Return the error of a response, or None for a status of 2xx."""
+    if response.is_success:
+        return None
+    if response.is_unsent:
+        return CredentialsError(response.error)
+    if not response.status:
+        return ApiError(0, response.error)
+    if response.status == 401:
+        return ApiError(401, "Unauthorized: the API server does not accept these credentials; check the context's user")
+    status = _decode_status(response)
+    if status is None:
+        text = response.body[:200].decode(errors="replace").strip()
+        message = f"HTTP {response.status} for {response.request.method} {response.request.path}: {text}"
+        return ApiError(response.status, message)
+    causes = (status.details and status.details.causes) or []
+    reasons, fields = [cause.reason for cause in causes], {cause.field for cause in causes}
+    return ApiError(response.status, status.message or f"HTTP {response.status}", reasons, fields)
+
+
+def decode_response(response: Response, form: type[Form], kind: tuple[str, str]) -> Form:
+    """Decode a response as `form`, and check its API version and kind.
+
+    Raises:
+        ApiError: the response is an error, or is not of this kind: a proxy may answer in place of the API server.
+    """
+    error = error_of(response)
+    if error:
+        raise error
+    try:
+        found = decode(response.body, form)
+    except InvalidObjectError as invalid:
+        raise ApiError(0, f"{mismatch(response, kind[1])}: {invalid.why}") from None
+    if (found.api_version, found.kind) != kind:
+        raise ApiError(0, f"{mismatch(response, kind[1])} of {kind[0]}, but {found.kind!r} of {found.api_version!r}")
+    return found
+
+
+def check_read_response(response: Response) -> Response:
+    """Return the response to a GET of one object, with status 0 and an error if it is not a response of the API."""
+    resource, namespace, name, full = response.request.tag
+    if not resource.is_object:
+        return response
+    kind = (resource.api_version, resource.kind) if full else _METADATA_KIND
+    return _checked(response, kind, may_be_absent=True, at=ObjectName(name, namespace))
+
+
+def check_write_response(response: Response, resource: Resource) -> Response:
+    """Return the response to a write, with status 0 if it is neither an error nor an object of `resource`.
+
+    The response to a delete is a Status or the object.
+    """
+    is_delete = response.request.method == "DELETE"
+    if is_delete and response.is_success and _decode_status(response):
+        return response
+    return _checked(response, (resource.api_version, resource.kind), may_be_absent=is_delete)
+
+
+def _checked(
+    response: Response, kind: tuple[str, str], *, may_be_absent: bool, at: ObjectName | None = None
+) -> Response:
+    """Return the response, with status 0 if it is a success without an object of this kind, or 404 without a Status."""
+    try:
+        if response.is_success:
+            found = decode_response(response, _NamedObject if at else TypeMeta, kind)
+            if isinstance(found, _NamedObject) and found.metadata != at:
+                raise ApiError(0, mismatch(response, "the object of that name"))
+        elif response.status == 404 and may_be_absent and not _decode_status(response):
+            raise ApiError(0, mismatch(response, "a Status of the Kubernetes API"))
+    except ApiError as error:
+        return replace(response, status=0, body=b"", error=error.message)
+    return response
+
+
+def mismatch(response: Response, what: str) -> str:
+    """Return the message for a response that is not `what`."""
+    return f"the answer to {response.request.method} {response.request.path.partition('?')[0]} is not {what}"
+
+
+def _decode_status(response: Response) -> _Status | None:
+    """Return the Status in a response, or None: a proxy may answer in place of the API server."""
+    try:
+        status = decode(response.body, _Status)
+    except InvalidObjectError:
+        return None
+    return status if (status.api_version, status.kind) == ("v1", "Status") else None

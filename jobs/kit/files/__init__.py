@@ -1,1 +1,0 @@
-"""Read YAML files with limits, and validate custom resources in them."""
