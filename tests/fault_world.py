@@ -97,7 +97,8 @@ class FaultWorld:
     that `reads_again` reads everything after each step: such reads are disturbed once. With `independent_writes` each
     object is written whatever becomes of the others. `disturbs` are the resources whose requests are disturbed, if
     another world of the job has the others; None: all. `read_singly` are the resources whose objects a run reads one by
-    one if a list of whole objects fails. After this number of `runs` nothing is left to write.
+    one if a list of whole objects fails. `read_by_name` are the names of objects that each run reads with one request.
+    After this number of `runs` nothing is left to write.
     """
 
     name: str
@@ -113,6 +114,7 @@ class FaultWorld:
     independent_writes: bool = True
     disturbs: frozenset[str] | None = None
     read_singly: frozenset[str] = frozenset()
+    read_by_name: frozenset[str] = frozenset()
     runs: int = 1
 
     def __str__(self) -> str:

@@ -12,6 +12,8 @@ from typing import Any
 
 import yaml
 
+from jobs.kit.values.registry import ACCOUNTS
+
 ROOT = Path(__file__).parent.parent
 UNDERSTOOD = {
     "apiVersion",
@@ -33,6 +35,16 @@ def load(path: Path) -> list[Object]:
     found = _read(path)
     first = ["Namespace", "CustomResourceDefinition", "ServiceAccount"]
     return sorted(found, key=lambda obj: first.index(obj["kind"]) if obj["kind"] in first else len(first))
+
+
+# The manifests of commit ca45731, the last version before the chart.
+OLD = ROOT / "tests" / "cluster" / "installed_by_ca45731.yaml"
+
+
+def old_accounts() -> list[str]:
+    """The accounts of the old manifests, in the order of the jobs."""
+    names = {each["metadata"]["name"] for each in load(OLD) if each["kind"] == "ServiceAccount"}
+    return [each for each in ACCOUNTS if each in names]
 
 
 # The choices of what sync-copies copies, as folders, with the resource of each.

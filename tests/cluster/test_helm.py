@@ -16,7 +16,7 @@ from tests.apis import Api, real_api, wait_for
 from tests.control_plane import control_plane, programs
 from tests.control_plane import missing as no_control_plane
 from tests.helm import CHART, Helm, documents, missing
-from tests.manifests import COPIES, ROOT, Object, dangling
+from tests.manifests import COPIES, OLD, ROOT, Object, dangling, old_accounts
 from tests.mirrors import Mirrors, priority_class
 from tests.policies import wait_until_policies_act
 from tests.rates import RatesServer, serve
@@ -326,9 +326,8 @@ def rates() -> Iterator[RatesServer]:
 @pytest.fixture
 def old(api: Api, tmp_path: Path) -> None:
     """An installation of the last version before the chart, by kubectl."""
-    file = Path(__file__).parent / "installed_by_ca45731.yaml"
     line = [str(programs() / "kubectl"), "--kubeconfig", str(api.kubeconfig), f"--cache-dir={api.folder}"]
-    subprocess.run([*line, "apply", "-f", str(file)], capture_output=True, timeout=120, check=True)
+    subprocess.run([*line, "apply", "-f", str(OLD)], capture_output=True, timeout=120, check=True)
     wait_until_policies_act(api)
 
 
@@ -404,8 +403,10 @@ def test_an_installation_of_kubectl_becomes_a_release_that_can_be_rolled_back(
     mirrors.node()
     api.put(priority_class())
     mirrors.healthy()
-    run_jobs(api, rates, [*JOBS, "roll-workloads"])  # its first run writes the key, the second one the baselines
-    unchanged = run_jobs(api, rates, JOBS)
+    run_jobs(
+        api, rates, [*old_accounts(), "roll-workloads"]
+    )  # the first run writes the key, then the baselines
+    unchanged = run_jobs(api, rates, old_accounts())
     assert {count for counts in unchanged.values() for count in counts} == {"unchanged"}
     helm = Helm(tmp_path, api.kubeconfig)
     without = {"farm-pods": {"enabled": False}}

@@ -71,6 +71,9 @@ FAULTS = [
         summary={"created": 3, "configured": 3, "unchanged": 1, "conflict": 1},
         sent=kinds(list="namespaces pods farmpods", get="pods farmpods", create="farmpods", update="farmpods"),
         read_singly=frozenset({"pods"}),
+        read_by_name=frozenset(
+            {"farm-edited", "edited", "farm-recreated", "recreated"}
+        ),  # a FarmPod whose spec was ever changed, and its pod
     )
 ]
 

@@ -88,6 +88,7 @@ FAULTS = [
             delete="configmaps",
         )
         | {"create configmaps (dry run)"},
+        read_by_name=frozenset({"taken"}),
     )
 ]
 

@@ -136,6 +136,7 @@ FAULTS = [
             create="events",
             patch="registrymirrors/status",
         ),
+        read_by_name=frozenset({"login"}),
     ),
     FaultWorld(
         name="mirror-repair",
@@ -164,6 +165,7 @@ FAULTS = [
             patch=f"registrymirrors/status {' '.join(_RESOURCE_PLURALS)}",
             delete=" ".join(_RESOURCE_PLURALS),
         ),
+        read_by_name=frozenset({"login", "kube-chores-mirrors"}),
     ),
 ]
 

@@ -222,6 +222,7 @@ FAULTS = [
         | {"create configmaps (dry run)", "create secrets (dry run)"}
         | kinds(list=" ".join(MORE_PLURALS), create="selfsubjectrulesreviews"),
         disturbs=frozenset({"copyrators", "copyrators/status", "namespaces", "configmaps", "secrets", "events"}),
+        read_by_name=frozenset({"taken", "adopted"}),  # in the place of a copy; waits for somebody to confirm
     ),
     FaultWorld(
         name="sync-copies of more kinds",
@@ -240,6 +241,7 @@ FAULTS = [
         )
         | {"create rolebindings (dry run)"},
         disturbs=frozenset({"selfsubjectaccessreviews", "selfsubjectrulesreviews", "configmaps", *MORE_PLURALS}),
+        read_by_name=frozenset({"taken"}),
     ),
 ]
 

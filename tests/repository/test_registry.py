@@ -14,6 +14,7 @@ from tests.repository.test_docs import check
 CRONJOBS = ROOT / "cronjobs"
 MODULES = [module(job) for job in JOBS]
 OWN = [job for job in JOBS if (CRONJOBS / job / "rbac.yaml").exists()]  # the others have a folder of their own shape
+FOLDERS = [job if job in OWN else f"{job}/job" for job in JOBS]
 RUNS = {1: "every hour", 4: "every 15 minutes", 12: "every five minutes", 60: "every minute"}
 LATE = {60: "10 minutes", 12: "30", 4: "an hour", 1: "6 hours"}  # when alerts fire, by runs in an hour
 KUSTOMIZATION = """apiVersion: kustomize.config.k8s.io/v1beta1
@@ -83,12 +84,11 @@ def test_the_kustomizations_have_each_job() -> None:
         resources = ", ".join([*first, *sorted({*more} - {*first})])
         path = CRONJOBS / job / "kustomization.yaml"
         check(path, KUSTOMIZATION.format(job=job, resources=resources))
-    folders = [job if job in OWN else f"{job}/job" for job in JOBS]
     account = '  - patch: "{apiVersion: v1, kind: ServiceAccount, metadata: {name: %s, namespace: kube-chores}}"\n'
     dry_run = "cronjobs/components/dry-run"
     listed = lines("  - ../", JOBS)
     write("cronjobs/without-secrets/kustomization.yaml", (r"  - \.\./sync-copies\n.*?(?=  - \.\./policies)", listed))
-    write(f"{dry_run}/twins/kustomization.yaml", (r"(  - \.\./\.\./\.\./\S+\n)+", lines("  - ../../../", folders)))
+    write(f"{dry_run}/twins/kustomization.yaml", (r"(  - \.\./\.\./\.\./\S+\n)+", lines("  - ../../../", FOLDERS)))
     write(f"{dry_run}/kustomization.yaml", (r"(  - patch: .*?\n)+\Z", "".join(account % job for job in JOBS)))
 
 
@@ -156,7 +156,13 @@ def test_the_docs_have_each_job() -> None:
         (r"At rest the CronJobs make .*?(?=\n\n)", told),
         (r"(?<=\| CronJob \| runs \|\n\|---\|---\|\n)(\| .*?\n)+(?=\n)", "".join(table)),
         (r"^\| `cronjobs/sync-copies`, .*?(?= \| `resources` \|)", f"| {folders}"),
+        (
+            r"(?<=namespace: chores\nresources:\n  - \.\./cronjobs/namespace\n)(  - \S+\n)+",
+            lines("  - ../cronjobs/", FOLDERS),
+        ),
     )
+    others = lines("  ", (job for job in JOBS if job != "sync-copies"), ": {enabled: false}")
+    write("docs/helm.md", (r"(?<=policies: false\njobs:\n)(  [a-z-]+: \{enabled: false\}\n)+", others))
     write("README.md", (r"\d+ short-lived pods an hour", f"{hour} short-lived pods an hour"))
     both = f"creates {hour + repair} Jobs an hour; with the audit suspended, {hour + repair - runs['mirror-audit']}."
     write("docs/mirror-audit.md", (r"creates \d+ Jobs an hour; with the audit suspended, \d+\.", both))

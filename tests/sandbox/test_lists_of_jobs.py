@@ -8,17 +8,6 @@ from tests.fault_world import Built
 
 METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubject"
-# Objects that runs read by name, each with one request. In these worlds, `taken` are objects in the place of a copy,
-# and `adopted` waits for somebody to confirm. A mirror names its Secret. Workloads name all that they use. A
-# FarmPod whose spec was ever changed is compared with its pod.
-READ_BY_NAME = {
-    "sync-copies": {"taken", "adopted"},
-    "sync-copies of more kinds": {"taken"},
-    "fetch-rates": {"taken"},
-    "mirror-audit": {"login"},
-    "mirror-repair": {"login", "kube-chores-mirrors"},
-    "farm-pods": {"farm-edited", "edited", "farm-recreated", "recreated"},
-}
 
 
 def is_list(request: Request) -> bool:
@@ -46,5 +35,5 @@ def test_a_converged_run_sends_lists_of_the_latest_state_with_gzip_but_for_value
         assert each.accept_encoding == ("" if has_values else "gzip"), each.path
     if built.world.job != "roll-workloads":
         names = [each.path.rpartition("/")[2] for each in converged if not is_list(each)]
-        assert set(names) <= READ_BY_NAME.get(built.world.name, set())
+        assert set(names) <= built.world.read_by_name
         assert len({each.path for each in converged if not is_list(each)}) == len(names)
