@@ -360,13 +360,23 @@ class Api:
         groups = self.call("GET", "/apis")["groups"]
         found = []
         for base in ("/api/v1", *(f"/apis/{each['preferredVersion']['groupVersion']}" for each in groups)):
-            for each in self.call("GET", base)["resources"]:
+            for each in self._served(base, "resources"):
                 if each["namespaced"] and "list" in each["verbs"]:
-                    objects = self.call("GET", f"{base}/{each['name']}", headers=METADATA_ONLY)["items"] or []
+                    objects = self._served(f"{base}/{each['name']}", "items", headers=METADATA_ONLY)
                     late = _IN_EACH.get(f"{base} {each['name']}", ())
                     metadata = (one["metadata"] for one in objects if one["metadata"]["name"] not in late)
                     found += [one | {"plural": each["name"]} for one in metadata]
         return [f"{one['plural']} {one['namespace']}/{one['name']}" for one in found if one["namespace"] not in names]
+
+    def _served(self, path: str, field: str, **options: Any) -> list[Object]:
+        """The list in a field of the answer; empty for a path of a CRD whose deletion ends only now."""
+        status, _, content = self.request("GET", path, **options)
+        if status == 404:
+            return []
+        if status >= 300:
+            raise ApiError("GET", path, status, content)
+        found: list[Object] = json.loads(content)[field] or []
+        return found
 
     # identities
 

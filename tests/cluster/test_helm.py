@@ -403,9 +403,7 @@ def test_an_installation_of_kubectl_becomes_a_release_that_can_be_rolled_back(
     mirrors.node()
     api.put(priority_class())
     mirrors.healthy()
-    run_jobs(
-        api, rates, [*old_accounts(), "roll-workloads"]
-    )  # the first run writes the key, then the baselines
+    run_jobs(api, rates, [*old_accounts(), "roll-workloads"])  # the first run writes the key, then the baselines
     unchanged = run_jobs(api, rates, old_accounts())
     assert {count for counts in unchanged.values() for count in counts} == {"unchanged"}
     helm = Helm(tmp_path, api.kubeconfig)

@@ -436,6 +436,23 @@ def test_an_applied_crd_is_served_until_it_is_deleted(definition: tuple[Place, d
     assert until(lambda: place.send("GET", listed).status == 404)
 
 
+def test_names_of_a_crd_that_are_null_are_as_if_not_set(definition: tuple[Place, dict[str, Any]]) -> None:
+    place, crd = definition
+    crd["spec"]["names"] |= {"singular": None, "listKind": None, "shortNames": None, "categories": None}
+
+    created = place.send("POST", CRDS, crd)
+
+    assert created.status == 201
+    names = {
+        "plural": "copyrators",
+        "singular": "copyratorrule",
+        "kind": "CopyratorRule",
+        "listKind": "CopyratorRuleList",
+    }
+    assert created.body["spec"]["names"] == names
+    assert until(lambda: place.send("GET", place.path("copyrators", "", f"{crd['spec']['group']}/v1")).status == 200)
+
+
 def test_an_upgrade_of_the_crd_sets_the_default_of_older_rules(definition: tuple[Place, dict[str, Any]]) -> None:
     place, crd = definition
     target = f"{CRDS}/{crd['metadata']['name']}?fieldManager=chores&force=true"

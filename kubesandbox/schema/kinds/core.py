@@ -140,8 +140,8 @@ def _binding_change_causes(new: Obj, old: Obj) -> list[Cause]:
 
 def _decode_crd(obj: Obj) -> Obj:
     spec = obj.get("spec") or {}
-    names = spec.get("names") or {}
-    kind = names.get("kind") or ""
+    names = {key: value for key, value in (spec.get("names") or {}).items() if value is not None}
+    kind = names.get("kind", "")
     names = {**names, "singular": names.get("singular", kind.lower()), "listKind": names.get("listKind", kind + "List")}
     return {**obj, "spec": {**spec, "names": names, "conversion": spec.get("conversion", {"strategy": "None"})}}
 
