@@ -163,4 +163,4 @@ def test_namespaces_are_deleted_soon(api: Api) -> None:
     name = api.namespace("team-a")
     obj = namespace_object(name)
     api.delete(obj)
-    wait_for(lambda: api.get(obj) is None, f"the deletion of namespace {name}", seconds=15)
+    wait_for(lambda: api.get(obj) is None, f"the deletion of namespace {name}", seconds=30)

@@ -81,4 +81,4 @@ def test_a_killed_test_run_leaves_no_process(tmp_path: Path) -> None:
         assert process.stdout.readline() == "ready\n"
         assert len(alive(inner)) == 3
         process.send_signal(signal.SIGKILL)
-    wait_for(lambda: alive(inner) == [], "the processes to end", seconds=5)
+    wait_for(lambda: alive(inner) == [], "the processes to end")

@@ -109,7 +109,7 @@ def test_objects(kubectl: Kubectl) -> None:
 def test_custom_resources(kubectl: Kubectl) -> None:
     crds = str(ROOT / "cronjobs/crds/copyrators.yaml")
     assert "created" in kubectl("apply", "-f", crds)
-    kubectl("wait", "--for=condition=Established", "crd/copyrators.kubechores.dev", "--timeout=10s")
+    kubectl("wait", "--for=condition=Established", "crd/copyrators.kubechores.dev", "--timeout=60s")
     assert "created" in kubectl("apply", "-f", "-", stdin=RULE)
     assert "unchanged" in kubectl("apply", "-f", "-", stdin=RULE)
     assert "configured" in kubectl("apply", "-f", "-", stdin=RULE.replace('"true"', '"yes"'))
@@ -179,7 +179,7 @@ def test_the_program_alone(tmp_path: Path) -> None:
     lines = [process.stdout.readline() for _ in range(2)]
     process.terminate()
 
-    assert process.wait(10) == 0
+    assert process.wait(60) == 0
     assert lines[0].startswith("serving on http://127.0.0.1:")
     assert lines[1] == f"export KUBECONFIG={kubeconfig}\n"
     process.stdout.close()

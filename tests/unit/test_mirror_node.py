@@ -69,9 +69,9 @@ class Running:
         return self._log.read_text().splitlines()
 
     def end(self, by: signal.Signals = signal.SIGTERM) -> list[str]:
-        """End the process, within 5 seconds and with exit code 0. Return the lines of its log."""
+        """End the process, before its next check and with exit code 0. Return the lines of its log."""
         self._process.send_signal(by)
-        assert self._process.wait(5) == 0
+        assert self._process.wait(20) == 0
         return self.lines()
 
 
