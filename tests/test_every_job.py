@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from tests.fault_world import World, differing
 from tests.installations import NOW, TARGET, cronjob
 from tests.manifests import ROOT, everything, load
 
+IN_MODULE = ("Options", "job", "command")
 ACCOUNTS = [obj["metadata"]["name"] for obj in everything() if obj["kind"] == "ServiceAccount"]
 
 
@@ -27,7 +29,10 @@ def lacks(job: str) -> Iterator[str]:
     """What is missing of a job, each with the file to write."""
     name = job.replace("-", "_")
     if not (ROOT / "jobs" / f"{name}.py").exists():
-        yield f"jobs/{name}.py, with the click command `command`"
+        yield f"jobs/{name}.py, with {', '.join(IN_MODULE)}"
+    else:
+        found = import_module(f"jobs.{name}")
+        yield from (f"{each} in jobs/{name}.py" for each in IN_MODULE if not hasattr(found, each))
     yield from lacks_manifests(job)
     if file_of(job).exists():
         yield from (f"{each} in tests/every_job/{name}.py" for each in CONSTANTS if not contribution(job, each))

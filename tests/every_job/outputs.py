@@ -4,12 +4,20 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from jobs.__main__ import chores
 from tests.apis import Api
 
 TABLE = {"Accept": "application/json;as=Table;g=meta.k8s.io;v=v1"}
+
+
+def invoked(*words: str, env: Mapping[str, str]) -> Result:
+    """Run a command. An exception is raised: it must not become an output of the docs."""
+    done = CliRunner().invoke(chores, words, env=env)
+    if done.exception and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done
 
 
 def shown(
@@ -22,7 +30,7 @@ def shown(
 ) -> str:
     """Run a command as its ServiceAccount, or with a kubeconfig; return the prompt, the output and the exit code."""
     kubeconfig = kubeconfig or api.service_account_kubeconfig("kube-chores", account or job)
-    done = CliRunner().invoke(chores, [job, *arguments], env={**(env or {}), "KUBECONFIG": str(kubeconfig)})
+    done = invoked(job, *arguments, env={**(env or {}), "KUBECONFIG": str(kubeconfig)})
     text = re.sub(rf"^{job}: writing to .*\n", "", done.output, flags=re.M)
     text = re.sub(r"\S+\.kubeconfig", "~/.kube/config", text)
     return f"$ chores {job} {' '.join(arguments)}".rstrip() + f"\n{text}(exit code {int(done.exit_code)})"

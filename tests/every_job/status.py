@@ -4,13 +4,11 @@ import re
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-from click.testing import CliRunner
-
-from jobs.__main__ import chores
 from kubesandbox import Sandbox
 from tests.api.conftest import runs
 from tests.apis import Api, Object
 from tests.every_job import Scenario
+from tests.every_job.outputs import invoked
 from tests.rights import RBAC, bind
 from tests.worlds import configmap, exchange_rate, rule
 
@@ -19,7 +17,7 @@ NAMESPACE = "kube-chores"
 
 def run(api: Api, *arguments: str) -> str:
     """Run the command as a user of a laptop; the time is always the same."""
-    done = CliRunner().invoke(chores, ["status", *arguments], env={"KUBECONFIG": str(api.kubeconfig)})
+    done = invoked("status", *arguments, env={"KUBECONFIG": str(api.kubeconfig)})
     text = re.sub(r"20\d\d-\d\d-\d\dT[\d:]+Z", "2026-03-04T03:00:30Z", done.output)
     text = re.sub(r"\d+s ago ?", "30s ago ", text)
     return f"$ chores status {' '.join(arguments)}".rstrip() + f"\n{text}(exit code {int(done.exit_code)})"

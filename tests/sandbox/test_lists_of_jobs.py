@@ -35,5 +35,5 @@ def test_a_converged_run_sends_lists_of_the_latest_state_with_gzip_but_for_value
         assert each.accept_encoding == ("" if has_values else "gzip"), each.path
     if built.world.job != "roll-workloads":
         names = [each.path.rpartition("/")[2] for each in converged if not is_list(each)]
-        assert set(names) <= built.world.read_by_name
+        assert set(names) <= built.world.read_by_name, "other objects are read one by one"
         assert len({each.path for each in converged if not is_list(each)}) == len(names)
