@@ -54,7 +54,7 @@ class Document(NamedTuple):
         return any(0 <= (day - datetime.date.fromisoformat(self.date)).days <= MOST_DAYS for day in days)
 
 
-class Quote(NamedTuple):
+class Figures(NamedTuple):
     """The data of a ConfigMap, or the fields of a status."""
 
     rate: Decimal
@@ -65,13 +65,13 @@ class Quote(NamedTuple):
     source: str
 
     @staticmethod
-    def of(fields: Mapping[str, str] | None) -> Quote | None:
+    def of(fields: Mapping[str, str] | None) -> Figures | None:
         """Return the figures, None if a field is not set or not a number."""
         values = [(fields or {}).get(name, "") for name in FIELDS]
         if not all(values):
             return None
         try:
-            return Quote(Decimal(values[0]), Decimal(values[1]), *values[2:])
+            return Figures(Decimal(values[0]), Decimal(values[1]), *values[2:])
         except InvalidOperation:
             return None
 
@@ -86,7 +86,7 @@ class Quote(NamedTuple):
             return False
         return abs(self.rate - expected) <= PRECISION * expected
 
-    def are_same(self, other: Quote) -> bool:
+    def are_same(self, other: Figures) -> bool:
         """Whether both are the same rate of the same day and provider."""
         return self == other or (self[2:] == other[2:] and abs(self.rate - other.rate) <= PRECISION * other.rate)
 
@@ -123,13 +123,13 @@ def change(before: Decimal, after: Decimal) -> Decimal:
     return abs(after - before) * 100 / before
 
 
-def last_figures(rate: Object, spec: Spec) -> Quote | None:
+def last_figures(rate: Object, spec: Spec) -> Figures | None:
     """Return the last valid rate in the status, None if it is of another currency."""
-    found = Quote.of(rate.get("status"))
+    found = Figures.of(rate.get("status"))
     return found if found and (found.base, found.currency) == (spec.base, spec.currency) else None
 
 
-def may_replace(figures: Quote, last: Quote | None, spec: Spec, documents: Sequence[Document]) -> str:
+def may_replace(figures: Figures, last: Figures | None, spec: Spec, documents: Sequence[Document]) -> str:
     """Return why new figures must not replace the last ones, given the documents that a run may have read."""
     if figures.source not in spec.providers:
         return f"{figures.source} is not a provider of its spec"
@@ -147,7 +147,7 @@ def may_replace(figures: Quote, last: Quote | None, spec: Spec, documents: Seque
     return ""
 
 
-def _is_confirmed(figures: Quote, documents: Sequence[Document]) -> bool:
+def _is_confirmed(figures: Figures, documents: Sequence[Document]) -> bool:
     for each in documents:
         if each.provider in DEFAULTS and each.provider != figures.source:
             rate = each.rate(figures.base, figures.currency)
@@ -193,7 +193,7 @@ class Rates:
         if write.subresource != "status" or not write.before or not write.after:
             yield "only patches of the status are allowed"
             return
-        figures, before = Quote.of(write.after.get("status")), Quote.of(write.before.get("status"))
+        figures, before = Figures.of(write.after.get("status")), Figures.of(write.before.get("status"))
         if figures and figures != before:
             earlier = replace(write, revision=write.revision - 1)
             yield from self._figures(figures, [write.before], history, earlier, start)
@@ -205,7 +205,7 @@ class Rates:
             yield from self._deletion(history, write, start)
             return
         uid, data = _owner(write.after), write.after.get("data") or {}
-        figures = Quote.of(data)
+        figures = Figures.of(data)
         rates = [each for each in _rates(history, write.key.namespace, start, write.revision) if _uid(each) == uid]
         named = [each for each in rates if Spec.of(each).configmap == write.key.name]
         if not named:
@@ -217,7 +217,7 @@ class Rates:
         yield from _collision(history, write, start, uid)
 
     def _figures(
-        self, figures: Quote, rates: Sequence[Object], history: History, write: Write, start: float
+        self, figures: Figures, rates: Sequence[Object], history: History, write: Write, start: float
     ) -> Iterator[str]:
         """Compare with what the run may have read: the documents, and all states of the ExchangeRate."""
         if not figures.is_consistent():
@@ -233,7 +233,7 @@ class Rates:
         if all(reasons):
             yield f"{figures.rate} of {figures.date} from {figures.source}: {reasons[-1]}"
 
-    def _reason(self, figures: Quote, spec: Spec, last: Quote | None, documents: Sequence[Document]) -> str:
+    def _reason(self, figures: Figures, spec: Spec, last: Figures | None, documents: Sequence[Document]) -> str:
         if (figures.base, figures.currency) != (spec.base, spec.currency):
             return f"its spec has {spec.currency} per {spec.base}"
         if last and figures.are_same(last):
@@ -253,7 +253,7 @@ class Rates:
         yield "its ExchangeRate did not name another ConfigMap that exists"
 
 
-def _each_last(rates: Sequence[Object], spec: Spec) -> list[Quote | None]:
+def _each_last(rates: Sequence[Object], spec: Spec) -> list[Figures | None]:
     return list(dict.fromkeys(last_figures(each, spec) for each in rates))
 
 
@@ -326,7 +326,7 @@ class Current:
             return ""
         if not found:
             return f"ConfigMap {spec.configmap} does not exist"
-        figures, last = Quote.of(found.get("data")), last_figures(rate, spec)
+        figures, last = Figures.of(found.get("data")), last_figures(rate, spec)
         if not figures or _owner(found) != _uid(rate):
             return f"ConfigMap {spec.configmap} has no rate, or another owner"
         if last and last.date > usable[0].date and figures.are_same(last):
@@ -339,11 +339,11 @@ class Current:
         current = usable[0].rate(spec.base, spec.currency)
         return f"ConfigMap {spec.configmap} has {dict(zip(FIELDS, map(str, figures), strict=True))}, not {current}"
 
-    def _is_jump(self, last: Quote, spec: Spec, document: Document, documents: Mapping[str, Document]) -> bool:
+    def _is_jump(self, last: Figures, spec: Spec, document: Document, documents: Mapping[str, Document]) -> bool:
         """Whether the current rate must be blocked."""
         current = document.rate(spec.base, spec.currency)
         assert current
-        figures = Quote(current, 1 / current, spec.base, spec.currency, document.date, spec.providers[0])
+        figures = Figures(current, 1 / current, spec.base, spec.currency, document.date, spec.providers[0])
         return bool(may_replace(figures, last, spec, list(documents.values())))
 
     def _collides(self, history: History, key: Key, spec: Spec) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from soak.history import Key, Object
-from soak.invariants.rates import Document, Provided, Quote, Rates, Spec, invariants, may_replace
+from soak.invariants.rates import Document, Figures, Provided, Rates, Spec, invariants, may_replace
 from soak.observed import Run
 from soak.rate_server import PORTS, Folder, Served
 from soak.tests.story import START, Story
@@ -181,9 +181,9 @@ def test_a_provider_that_is_only_used_by_name(story: Story, providers: Providers
 
 
 def test_a_later_provider_does_not_replace_a_rate_of_the_same_day() -> None:
-    last = Quote.of(data("1.1"))
+    last = Figures.of(data("1.1"))
     spec = Spec.of(rate())
-    new = Quote.of(data("1.12", source="frankfurter"))
+    new = Figures.of(data("1.12", source="frankfurter"))
     assert last
     assert new
     assert "ecb comes before frankfurter" in may_replace(new, last, spec, [])

@@ -135,9 +135,9 @@ def test_a_change_is_in_percent_of_the_old_rate(before: str, after: str, percent
 def test_figures_with_an_invalid_field_are_not_complete() -> None:
     complete = Quote("1.1", "0.9", "EUR", "USD", DAY, "ecb")
 
-    assert complete.are_complete()
+    assert complete.is_complete()
     for field, value in [("rate", ""), ("rate", "x"), ("rate", "0"), ("rate", "NaN"), ("date", ""), ("source", "")]:
-        assert not Quote(**{**complete.data(), field: value}).are_complete()
+        assert not Quote(**{**complete.data(), field: value}).is_complete()
 
 
 @pytest.mark.parametrize(("age", "is_valid"), [(-1, False), (0, True), (6, True), (7, False)])

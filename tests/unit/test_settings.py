@@ -16,7 +16,7 @@ from jobs.kit.run.flags import variable
 from jobs.kit.values.registry import JOBS, SETTINGS, module
 from tests.manifests import ROOT, everything
 
-FIGURES = Quote("1.1", "0.9", "EUR", "USD", "2026-01-02", "ecb")
+QUOTE = Quote("1.1", "0.9", "EUR", "USD", "2026-01-02", "ecb")
 SECURITY = (ROOT / "docs" / "security.md").read_text()
 
 
@@ -67,7 +67,7 @@ def test_the_policy_of_copies_refuses_exactly_the_reserved_names() -> None:
 def test_no_field_of_a_rate_is_an_option() -> None:
     variables = {envvar for each in options() for envvar in each.envvar or ()}
 
-    assert {f"CHORES_{field}" for field in FIGURES.data()}.isdisjoint(variables)
+    assert {f"CHORES_{field}" for field in QUOTE.data()}.isdisjoint(variables)
 
 
 def run(job: str, *arguments: str, **env: str) -> tuple[int, list[str]]:

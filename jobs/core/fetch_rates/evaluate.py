@@ -153,7 +153,7 @@ def _last_quote_without_status(rate: ExchangeRate, actual: ReducedObject | None,
         found = msgspec.convert(dict(actual.content.data), Quote)
     except msgspec.ValidationError:
         return None
-    return _still_valid(rate, structs.replace(found, source="") if found.are_complete() else None, today)
+    return _still_valid(rate, structs.replace(found, source="") if found.is_complete() else None, today)
 
 
 def _still_valid(rate: ExchangeRate, quote: Quote | None, today: date) -> Quote | None:

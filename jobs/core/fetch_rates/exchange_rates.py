@@ -40,7 +40,7 @@ class Quote(Struct, frozen=True):
     date: str
     source: str
 
-    def are_complete(self) -> bool:
+    def is_complete(self) -> bool:
         """Return whether all fields are set, and rate and date are valid: users can edit them."""
         return all(structs.astuple(self)) and is_rate(self.rate) and is_day(self.date)
 
@@ -156,7 +156,7 @@ class RateStatus(Struct, frozen=True, rename="camel"):
     def quote(self) -> Quote | None:
         """The quote, if all fields are set and valid."""
         found = Quote(self.rate, self.inverse, self.base, self.currency, self.date, self.source)
-        return found if found.are_complete() else None
+        return found if found.is_complete() else None
 
     def rate_before(self, day: str) -> str:
         """Return the rate before the changes of a day."""
