@@ -7,14 +7,16 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
+from jobs.core.mirror_audit.desired import CACHE_PORT, PORT
 from kubesandbox import Fault, Sandbox
 from tests import canary, terminal
 from tests.apis import GIVE_UP_SECONDS, Api, sandbox_api, wait_for
 from tests.farm import farmed, listed, pod
-from tests.mirrors import Mirrors, registry_mirror
+from tests.mirrors import NAMESPACE, Mirrors, registry_mirror
 from tests.rates import serve, silence
 from tests.registries import serve as serve_registries
 from tests.worlds import at, configmap, content, exchange_rate, namespace_object, rule
@@ -182,22 +184,29 @@ def test_a_namespace_that_is_deleted_during_a_run_is_skipped(sandbox: Sandbox, a
     assert content(api.get(at(f"team-1-{api.token}", source))) == content(source)
 
 
-def test_mirrors_that_hang_do_not_delay_a_stop(api: Api, tmp_path: Path) -> None:
+@pytest.mark.parametrize("silent", ["the upstream", "the registry", "the cache"])
+def test_mirrors_that_hang_do_not_delay_a_stop(api: Api, tmp_path: Path, silent: str) -> None:
     mirrors = Mirrors(api)
     mirrors.node()
     with serve_registries(tmp_path) as registries:
-        registries.answers[registries.upstream] = silence
         mirror = mirrors.healthy(upstream=registries.upstream)
+        url = {
+            "the upstream": f"https://{registries.upstream}/v2/",
+            "the registry": f"http://{mirror.name}.{NAMESPACE}.svc:{PORT}/v2/",
+            "the cache": f"http://{mirror.headless_service.name}.{NAMESPACE}.svc:{CACHE_PORT}/",
+        }[silent]
+        host = urlsplit(url).netloc
+        registries.answers[host] = silence
         run = started(api, "mirror-audit", **registries.env)
-        wait_for(lambda: (registries.upstream, "/v2/") in registries.requests, "the upstream to be asked")
+        wait_for(lambda: host in [asked for asked, _ in registries.requests], f"{silent} to be asked")
 
         code, stdout, _ = stopped(run)
 
     assert code == 143
     found = [(each["code"], each["reason"]) for each in json.loads(stdout)["results"]]
     stop = "not fetched: the run was stopped"
-    assert ("unreadable", f"https://{registries.upstream}/v2/: {stop}") in found
-    # On a busy machine, the registry did not respond yet either.
+    assert ("unreadable", f"{url}: {stop}") in found
+    # On a busy machine, those that answer did not respond yet either.
     assert [each for each in found if each[0] != "unreadable" or not each[1].endswith(stop)] == []
     unobserved = api.get(registry_mirror(mirror.registry_mirror.name)) or {}
     assert "status" not in unobserved, "a mirror that was not observed has no status"

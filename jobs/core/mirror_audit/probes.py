@@ -104,12 +104,16 @@ def _fetched(
     if download is None:
         yield _fetch(url, mirror)
     elif download.error in _NOT_PROBED:
-        reason, exit_code = f"{url}: {download.error}", _NOT_PROBED[download.error]
-        yield finding("unreadable", reason, about, mirror.registry_mirror, exit_code=exit_code)
+        yield _not_probed(url, download, about, mirror)
     elif download.status not in expected:
         # One text for every failure: otherwise statuses show the network to the authors of RegistryMirrors.
         reason = f"{url} does not respond as a registry; the reason is in the log of the run"
         yield finding(code, reason, about, mirror.registry_mirror)
+
+
+def _not_probed(url: str, download: Download, about: ObjectKey, mirror: Mirror) -> Finding:
+    reason, exit_code = f"{url}: {download.error}", _NOT_PROBED[download.error]
+    return finding("unreadable", reason, about, mirror.registry_mirror, exit_code=exit_code)
 
 
 def together(found: Sequence[Finding], mirrors: Sequence[Mirror], observed: Observed) -> list[Finding]:
@@ -148,10 +152,13 @@ def cache(mirror: Mirror, observed: Observed, settings: Settings) -> Iterator[Fi
         return
     if settings.probing is Probing.NETWORK:
         url = f"http://{service.name}.{service.namespace}.svc:{CACHE_PORT}/"
-        if url not in observed.downloads:
+        download = observed.downloads.get(url)
+        if download is None:
             yield _fetch(url, mirror)
+        elif download.error in _NOT_PROBED:
+            yield _not_probed(url, download, mirror.stateful_set.key, mirror)
         else:
-            yield from _cache_findings(mirror, _cache_state(observed.downloads[url]), observed)
+            yield from _cache_findings(mirror, _cache_state(download), observed)
     elif settings.probing is Probing.SERVICE_PROXY:
         key = ObjectKey(SERVICE_PROXY.kind, f"http:{service.name}:{CACHE_PORT_NAME}/proxy/", service.namespace)
         document = observed.documents.get(key)
