@@ -11,7 +11,8 @@ listening = socket.create_server(("", 8080), backlog=128)
 while True:
     listening.accept()[0].close()
 """
-# Prints a line when the result changes. It resets connections, since closed ones would use up the ports.
+# Prints a line when the result changes. It resets connections, since closed ones would use up the ports. A rule that is
+# set during a handshake resets it: connect() may raise BrokenPipeError or ConnectionResetError.
 CLIENT = """
 import socket, struct, sys, time
 last, attempts = "", 0
@@ -21,10 +22,10 @@ while True:
         with socket.create_connection((sys.argv[1], 8080), timeout=10) as made:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         now = "open"
-    except ConnectionRefusedError:
+    except ConnectionError:
         now = "refused"
-    except TimeoutError:
-        now = "no answer"
+    except OSError as error:
+        now = str(error)
     if now != last:
         print(attempts, now, flush=True)
     last = now
