@@ -114,14 +114,19 @@ def names(objects: Sequence[Object]) -> set[tuple[str, str, str]]:
 
 
 def stored(api: Api, objects: Sequence[Object]) -> list[Object]:
-    """Return the objects without what controllers write: status, and what changes with it."""
+    """Return the objects without what controllers write: status, and what changes with it.
+
+    kube-apiserver gives the entry of an apply a new time if it is the first one after a status was written.
+    """
     found = [api.read(each) for each in objects]
     for each in found:
         has_status = each.pop("status", None) is not None
-        fields = each["metadata"]["managedFields"]
-        each["metadata"]["managedFields"] = [entry for entry in fields if "subresource" not in entry]
+        fields = [entry for entry in each["metadata"]["managedFields"] if "subresource" not in entry]
+        each["metadata"]["managedFields"] = fields
         if has_status:
             del each["metadata"]["resourceVersion"]
+            for entry in fields:
+                entry.pop("time", None)
     return found
 
 
