@@ -416,9 +416,9 @@ class Api:
         return [one for one in self.writes() if plurals & set(one.path.split("/"))]
 
     def events(self) -> list[Object]:
-        """Events written since the test began, but those of nodes: these come after other tests removed theirs."""
+        """Events that kube-chores wrote since the test began. Controllers may report what other tests removed later."""
         new = (event for event in self._all_events() if event["metadata"]["uid"] not in self._old_events)
-        return [event for event in new if event["involvedObject"]["kind"] != "Node"]
+        return [event for event in new if event.get("source", {}).get("component") == "kube-chores"]
 
     def _all_events(self) -> list[Object]:
         status, _, body = self.request("GET", "/api/v1/events")
