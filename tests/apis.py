@@ -417,8 +417,10 @@ class Api:
 
     def events(self) -> list[Object]:
         """Events that kube-chores wrote since the test began. Controllers may report what other tests removed later."""
-        new = (event for event in self._all_events() if event["metadata"]["uid"] not in self._old_events)
-        return [event for event in new if event.get("source", {}).get("component") == "kube-chores"]
+        return [event for event in self._new_events() if event.get("source", {}).get("component") == "kube-chores"]
+
+    def _new_events(self) -> list[Object]:
+        return [event for event in self._all_events() if event["metadata"]["uid"] not in self._old_events]
 
     def _all_events(self) -> list[Object]:
         status, _, body = self.request("GET", "/api/v1/events")
@@ -441,7 +443,7 @@ class Api:
             "the metadata of a ConfigMap copy": f"/api/v1/configmaps?{query}",
             "the metadata of a Secret copy": f"/api/v1/secrets?{query}",
         }
-        texts = {"an Event": json.dumps(self.events())}
+        texts = {"an Event": json.dumps(self._new_events())}
         for where, path in paths.items():
             status, _, body = self.request("GET", path, headers=METADATA_ONLY if "metadata" in where else None)
             texts[where] = body.decode() if status == 200 else ""

@@ -111,7 +111,7 @@ def test_the_first_run_fills_the_key_and_the_next_ones_leave_it(api: Api, roll: 
     changed(api, source, user=canary())
     second = roll("--diff")
     assert (second.summary, key_of(api)) == ({"restarted": 1}, encoded(key))
-    shown = "".join((first.stdout, first.stderr, second.stdout, second.stderr, json.dumps(api.events())))
+    shown = "".join((first.stdout, first.stderr, second.stdout, second.stderr, *api.public().values()))
     workloads = json.dumps(api.get(made))
     assert [form for form in (key, encoded(key)) if form in shown + workloads] == []
 

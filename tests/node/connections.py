@@ -12,7 +12,7 @@ while True:
     listening.accept()[0].close()
 """
 # Prints a line when the result changes. It resets connections, since closed ones would use up the ports. A rule that is
-# set during a handshake resets it: connect() may raise BrokenPipeError or ConnectionResetError.
+# set during a handshake resets it: connect() may raise BrokenPipeError.
 CLIENT = """
 import socket, struct, sys, time
 last, attempts = "", 0
