@@ -54,7 +54,7 @@ def kubectl(empty_plane: ControlPlane, tmp_path: Path) -> Kubectl:
 
     def run(*arguments: str, stdin: str | None = None) -> str:
         done = subprocess.run(
-            [*words, *arguments], cwd=tmp_path, input=stdin, capture_output=True, text=True, timeout=120, check=False
+            [*words, *arguments], cwd=tmp_path, input=stdin, capture_output=True, text=True, timeout=300, check=False
         )
         assert done.returncode == 0, done.stderr
         return done.stdout
