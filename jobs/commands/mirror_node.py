@@ -6,7 +6,6 @@ It runs on each node in a pod with little memory. So it imports only click and t
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
@@ -16,7 +15,7 @@ import click
 from jobs.core.mirror_node.files import DeletedError, HostsFile, configuration, reconcile
 from jobs.core.mirror_node.hosts import CERTS, hosts_toml, is_host, is_name, is_server
 from jobs.kit.run.log import configure, log
-from jobs.kit.run.signals import exit_on_signals
+from jobs.kit.run.signals import exit_on_signals, sleep
 
 NAME = "mirror-node"
 INTERVAL_SECONDS = 30.0
@@ -46,7 +45,7 @@ def serve(file: HostsFile, state: Path | None = None) -> NoReturn:
             new = state.with_name(f"{state.name}.new")
             new.write_text(problem, "utf-8")
             new.replace(state)
-        time.sleep(INTERVAL_SECONDS)
+        sleep(INTERVAL_SECONDS)
 
 
 def _checked(is_right: Callable[[str], bool], what: str) -> Callable[..., str | None]:

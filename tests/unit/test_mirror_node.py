@@ -19,7 +19,7 @@ from jobs.__main__ import chores
 from jobs.commands import mirror_node
 from jobs.core.mirror_node.files import HostsFile, reconcile
 from jobs.core.mirror_node.hosts import hosts_toml
-from tests.apis import wait_for
+from tests.apis import GIVE_UP_SECONDS, wait_for
 
 MIRROR, UPSTREAM = "http://10.0.0.7:5000", "https://registry-1.docker.io"
 DESIRED = hosts_toml("hub", MIRROR, UPSTREAM)
@@ -34,6 +34,20 @@ from jobs.commands import mirror_node
 mirror_node.INTERVAL_SECONDS = float(sys.argv.pop(1))
 reconcile = mirror_node.reconcile
 mirror_node.reconcile = lambda file: [print(end=".", flush=True), reconcile(file)][1]
+__main__.main()
+"""
+# The command, to which a signal comes during the first check, and is not handled before the pause begins.
+SIGNALLED = """
+import signal, sys, threading
+from jobs import __main__
+from jobs.commands import mirror_node
+mirror_node.INTERVAL_SECONDS = 3600.0
+number = int(sys.argv.pop(1))
+def reconcile(file):
+    signal.pthread_sigmask(signal.SIG_BLOCK, [number])
+    signal.pthread_kill(threading.get_ident(), number)
+    return ""
+mirror_node.reconcile = reconcile
 __main__.main()
 """
 
@@ -128,6 +142,12 @@ def test_the_file_is_written_and_stays_when_the_command_ends(certs: Path, path: 
     assert (checked.exit_code, checked.output) == (0, "")
 
 
+@pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_that_comes_just_before_the_pause_ends_it(certs: Path, by: signal.Signals) -> None:
+    words = [sys.executable, "-c", SIGNALLED, str(int(by)), "mirror-node", *ARGUMENTS, f"--certs-dir={certs}"]
+    assert subprocess.run(words, timeout=GIVE_UP_SECONDS, check=False).returncode == 0
+
+
 def test_after_each_check_the_state_has_the_problems_that_are_left(certs: Path, path: Path) -> None:
     state = certs.parent / "state"
     state.write_text("of the container before")
@@ -148,9 +168,7 @@ def test_the_name_of_a_folder_in_a_problem_need_not_be_text(certs: Path) -> None
     """A folder of another user, which the pod has no right to open: the tests may run as root."""
     state = certs.parent / "state"
     problem = os.fsdecode(b"a/\xff/hosts.toml: Permission denied")
-    patched = mock.patch.multiple(
-        mirror_node, reconcile=lambda _file: problem, exit_on_signals=mock.DEFAULT, time=mock.Mock(sleep=end)
-    )
+    patched = mock.patch.multiple(mirror_node, reconcile=lambda _file: problem, exit_on_signals=mock.DEFAULT, sleep=end)
     with patched, pytest.raises(KeyboardInterrupt):
         mirror_node.serve(HostsFile("hub", "docker.io", certs, DESIRED), state)
 

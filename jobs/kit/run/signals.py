@@ -7,11 +7,24 @@ import sys
 from types import FrameType
 from typing import NoReturn
 
+_ENDS = (signal.SIGTERM, signal.SIGINT)
+
 
 def exit_on_signals() -> None:
     """End the process with 0 at SIGTERM or SIGINT."""
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in _ENDS:
         signal.signal(number, _exit)
+
+
+def sleep(seconds: float) -> None:
+    """Sleep, and end the process with 0 at SIGTERM or SIGINT.
+
+    `time.sleep` sleeps on if a signal comes just before it, and its handler runs only afterwards.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)  # a signal that comes now is pending, and ends the wait at once
+    if signal.sigtimedwait(_ENDS, seconds):
+        sys.exit(0)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDS)
 
 
 def _exit(_signal: int, _frame: FrameType | None) -> NoReturn:
