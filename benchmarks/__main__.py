@@ -1,4 +1,4 @@
-"""Repeat all measurements (`make benchmark`): write docs/performance.json, and the tables and plots of its page.
+"""Repeat all measurements (`make benchmark`): write benchmarks/results/performance.json, and docs/performance.md.
 
 Takes about an hour on two cores, which should have no other work.
 """
@@ -39,18 +39,16 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5, help="of each program; long ones run less often")
     parser.add_argument("--only", choices=list(MEASUREMENTS), help="keep the other results")
     given = parser.parse_args()
-    results: dict[str, Any] = json.loads(page.RESULTS.read_text()) if page.RESULTS.exists() else {}
+    results: dict[str, Any] = json.loads(page.RESULTS.read_text())
     began = time.monotonic()
     for name in [given.only] if given.only else MEASUREMENTS:
         started = time.monotonic()
-        found = MEASUREMENTS[name].measure(given.runs)
+        found = MEASUREMENTS[name](given.runs)
         if not found:
             continue  # it printed why this machine cannot measure it; the other results stay
         results[name] = found
         results["conditions"] = conditions()
-        page.RESULTS.write_text(
-            page.stored({key: results[key] for key in ("conditions", *MEASUREMENTS) if key in results})
-        )
+        page.RESULTS.write_text(page.stored(results))
         now = time.monotonic()
         sys.stderr.write(f"{name}: {(now - started) / 60:.1f} minutes, {(now - began) / 60:.1f} in all\n")
     page.main()

@@ -96,16 +96,13 @@ def list_path(path: str) -> str:
 
 
 @contextlib.contextmanager
-def bench_cluster(*, controllers: bool = False, apiserver_flags: Sequence[str] = ()) -> Iterator[BenchCluster]:
-    """Run a control plane for benchmarks until the context ends; kube-apiserver gets more flags.
+def bench_cluster(*, controllers: bool = False) -> Iterator[BenchCluster]:
+    """Run a control plane for benchmarks until the context ends.
 
     With `controllers`, kube-controller-manager runs too. It writes two objects to each namespace, which takes minutes
     for 10,000 namespaces.
     """
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        control_plane(ETCD_FLAGS, apiserver_flags, controllers=controllers) as plane,
-    ):
+    with tempfile.TemporaryDirectory() as folder, control_plane(ETCD_FLAGS, controllers=controllers) as plane:
         yield BenchCluster(plane, Path(folder))
 
 

@@ -18,9 +18,9 @@ import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
-from statistics import median
 from typing import IO, Any
 
+from benchmarks.tables import row, spread, table
 from tests.apis import Api, Object, real_api, wait_for
 from tests.canary import canary
 from tests.cluster_process import cluster
@@ -46,7 +46,12 @@ PHASES = {
     "the run ends": "exit",
     "Job is complete": "complete",
 }
-LAST_COPY = "last write"
+SHOWN = (
+    "pod is assigned to the node",
+    "container starts",
+    "Python starts; first request",
+    "writes; last copy",
+)
 
 
 def measure(runs: int) -> list[dict[str, Any]]:
@@ -141,14 +146,14 @@ class Observer:
                 self.tasks.append((moment, topic, json.loads(content)))
 
     def phases(self, job: str, began: float) -> dict[str, float]:
-        """Wait for the end of a Job; return the seconds of each phase, and those from `began` to the last copy."""
+        """Wait for the end of a Job; return the seconds of each phase."""
         wait_for(lambda: self._first_complete(job), f"the end of Job {job}", 120)
         time.sleep(0.5)  # for the last lines of the audit log
         moments = self._moments(job)
         found, before = {}, began
         for phase, moment in PHASES.items():
             found[phase], before = moments[moment] - before, moments[moment]
-        return {**found, "to the last copy": moments[LAST_COPY] - began}
+        return found
 
     def _first_complete(self, job: str) -> float | None:
         done = (
@@ -233,22 +238,15 @@ def containerd_events(node: Node) -> Iterator[IO[str]]:
             os.killpg(process.pid, signal.SIGKILL)
 
 
-def tables(stored: Sequence[dict[str, Any]]) -> dict[str, list[str]]:
-    """Return the rows of the table of docs/performance.md by the name of its mark; nothing if it was skipped."""
-    return {"latency": rows(stored)} if stored else {}
-
-
 def rows(rounds: Sequence[dict[str, Any]]) -> list[str]:
-    """Return the table of phases: milliseconds, median and range."""
+    """Return the table: milliseconds until the end of the phases that are shown, median and range."""
     starts = list(dict.fromkeys(each["start"] for each in rounds))
-    head = [f"{start}, ms" for start in starts]
-    found = [f"| phase | {' | '.join(head)} |", "|---|" + "---|" * len(starts)]
-    for phase in (*PHASES, "to the last copy"):
-        cells = []
-        for start in starts:
-            values = [each[phase] * 1000 for each in rounds if each["start"] == start]
-            cells.append(f"{median(values):.0f} ({min(values):.0f}-{max(values):.0f})")
-        found.append(f"| {phase} | {' | '.join(cells)} |")
+    found = table("until", *(f"{start}, ms" for start in starts))
+    names = list(PHASES)
+    for name in SHOWN:
+        phases = names[: names.index(name) + 1]
+        until = [(each["start"], 1000 * sum(each[phase] for phase in phases)) for each in rounds]
+        found.append(row(name, *(spread([ms for start, ms in until if start == each], 0) for each in starts)))
     return found
 
 

@@ -1,4 +1,4 @@
-"""Write the tables of docs/performance.md and its plots from the results in docs/performance.json."""
+"""Write the tables of docs/performance.md and its plots from the results in benchmarks/results/performance.json."""
 
 from __future__ import annotations
 
@@ -6,51 +6,36 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from benchmarks import plots, tables
-from benchmarks.measurements import MEASUREMENTS, WORLDS, measured
-from tests.manifests import ROOT, everything
+from benchmarks import latency, plots, server_cost, tables
+from benchmarks.measured import Measured
+from benchmarks.measurements import JOBS
+from tests.generated import with_rows
+from tests.manifests import ROOT
 
-RESULTS, PAGE = ROOT / "docs" / "performance.json", ROOT / "docs" / "performance.md"
-END = "<!-- end -->\n"
+RESULTS, PAGE = ROOT / "benchmarks" / "results" / "performance.json", ROOT / "docs" / "performance.md"
 
 
 def written(text: str, found: Mapping[str, Any]) -> str:
-    """Return the page with its tables from these results. A table without marks on the page is added at its end."""
+    """Return the page with its tables from these results."""
     for name, rows in all_tables(found).items():
-        text = with_table(text, name, rows)
+        text = with_rows(text, f"<!-- {name}: written by `make benchmark` -->", rows)
     return text
 
 
 def all_tables(found: Mapping[str, Any]) -> dict[str, list[str]]:
     """Return all tables by their names."""
-    of_worlds = {world.name: measured(found[world.name]) for world in WORLDS if world.name in found}
-    rows = {
-        "conditions": [f"- {name}: {value}" for name, value in found["conditions"].items()],
-        "summary": tables.summary(WORLDS, of_worlds, memory_limits()),
-    }
-    for name, measurement in MEASUREMENTS.items():
-        if name in found:
-            rows |= measurement.tables(found[name])
-    return rows
-
-
-def with_table(text: str, name: str, rows: list[str]) -> str:
-    """Return the page with one table between its marks."""
-    begin = f"<!-- {name}: written by `make benchmark` -->\n"
-    if begin not in text:
-        text += f"\n## {name.capitalize()}\n\n{begin}{END}"
-    before, _, rest = text.partition(begin)
-    return before + begin + "\n".join(rows) + "\n" + END + rest.partition(END)[2]
-
-
-def memory_limits() -> dict[str, str]:
-    """Return the memory limit of each CronJob of the manifests, by its name."""
+    results = {world.name: measured(found[world.name]) for worlds in JOBS for world in worlds}
     return {
-        obj["metadata"]["name"]: container["resources"]["limits"]["memory"].replace("Mi", " MiB")
-        for obj in everything()
-        if obj["kind"] == "CronJob"
-        for container in obj["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+        "conditions": [f"- {name}: {value}" for name, value in found["conditions"].items()],
+        **{worlds[0].name: tables.of_job(worlds, results) for worlds in JOBS},
+        "server-cost": server_cost.rows(found["server-cost"]),
+        "latency": latency.rows(found["latency"]),
     }
+
+
+def measured(stored: Any) -> list[Measured]:
+    """Return stored results of a world."""
+    return [Measured(**each) for each in stored]
 
 
 def stored(found: Mapping[str, Any]) -> str:
@@ -83,10 +68,8 @@ def _rounded(value: Any) -> Any:
 def main() -> None:
     """Write the plots, and the tables between the marks of the page."""
     found = json.loads(RESULTS.read_text())
-    for world in WORLDS:
-        results = measured(found.get(world.name, []))
-        if len(tables.sizes(results)) > 1:
-            plots.draw(world, results)
+    for world, *_ in JOBS:
+        plots.draw(world, measured(found[world.name]))
     PAGE.write_text(written(PAGE.read_text(), found))
 
 

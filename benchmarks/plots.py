@@ -7,7 +7,7 @@ from statistics import median
 
 from benchmarks.compare import World
 from benchmarks.measured import Measured
-from benchmarks.tables import CLIENT, MIB, RECEIVED, REQUESTS, SECONDS, SERVER, Figure, runs_of, sizes
+from benchmarks.tables import CLIENT, MIB, RECEIVED, REQUESTS, SECONDS, SERVER, Figure
 from tests.manifests import ROOT
 
 PANELS = (SECONDS, MIB, REQUESTS, RECEIVED, CLIENT, SERVER)
@@ -51,6 +51,8 @@ def draw(world: World, results: Sequence[Measured]) -> None:
 
 def _points(results: Sequence[Measured], program: str, scenario: str, figure: Figure) -> list[tuple[int, float]]:
     """Return sizes and medians. Zero has no logarithm."""
-    by_size = {size: runs_of(results, program, scenario, size) for size in sizes(results)}
-    found = {size: median(map(figure.of, runs)) for size, runs in by_size.items() if runs}
-    return [(size, value) for size, value in found.items() if value > 0]
+    found: dict[int, list[float]] = {}
+    for each in results:
+        if (each.program, each.scenario) == (program, scenario):
+            found.setdefault(each.size, []).append(figure.of(each))
+    return [(size, median(values)) for size, values in sorted(found.items()) if median(values) > 0]

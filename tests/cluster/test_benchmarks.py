@@ -39,7 +39,7 @@ def test_a_world_runs_with_its_bare_client() -> None:
     # Pages of namespaces, copies and sources; one write for each copy.
     assert ran[BARE, "converged"].requests == 3
     assert ran[BARE, "changed"].requests == 33
-    assert len(tables.ratios(world, results)) == 2 + 3 + 1
+    assert len(tables.of_job([world], {world.name: results})) == 2 + 3
 
 
 def test_the_world_of_farm_pods() -> None:

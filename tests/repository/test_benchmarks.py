@@ -1,5 +1,6 @@
-"""The pure parts of the benchmarks: clones, ratios, exponents and the tables of the page."""
+"""The pure parts of the benchmarks: clones, ratios and the tables of the page."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -89,50 +90,25 @@ def test_figures_of_a_job_and_of_a_bare_client() -> None:
     assert figures_of(bare) == bare
 
 
-def test_ratios_are_those_of_pairs() -> None:
-    own, bare = [run("farm-pods", 10, each) for each in (1, 2, 9)], [run("bare Python", 10, each) for each in (1, 4, 3)]
-
-    rows = tables.ratios(WORLD, [*own, *bare])
-
-    assert rows[2].startswith("| converged | 10 | farm-pods / bare Python | 1.00 (0.50-3.00) | 1.00 |")
-
-
-def test_a_program_that_ran_less_often_has_fewer_pairs() -> None:
-    own, bare = [run("farm-pods", 10, each) for each in (1, 2, 9)], [run("bare Python", 10, 2)]
-
-    assert tables.ratio(tables.SECONDS, own, bare) == "0.50"
-
-
-def test_cpu_below_the_clock_of_the_kernel_is_not_compared() -> None:
-    short = [run("farm-pods", 10, 1, apiserver_cpu_seconds=0.02, etcd_cpu_seconds=0.0)]
-
-    assert tables.ratio(tables.SERVER, short, short) == "-"
-    assert tables.exponent(tables.SERVER, {10: short, 1000: short}) == "-"
-
-
-def test_exponents_are_the_slope_of_the_logarithms() -> None:
-    assert tables.slope({10: 3.0, 100: 30.0, 1000: 300.0}) == pytest.approx(1)
-    assert tables.slope({10: 3.0, 1000: 30.0}) == pytest.approx(0.5)
-    assert tables.slope({10: 3.0, 1000: 3.0}) == pytest.approx(0)
-
-
-def test_the_summary_has_the_run_with_nothing_to_write_at_the_largest_size() -> None:
+def test_the_table_of_a_job_has_the_largest_size_and_ratios_of_pairs() -> None:
     results = [run(name, size, size / 100) for name in ("farm-pods", "bare Python") for size in (10, 1000)]
+    results += [run("farm-pods", 1000, 30), run("bare Python", 1000, 10), run("farm-pods", 1000, 20)]
 
-    rows = tables.summary([WORLD], {"farm-pods": results}, {"farm-pods": "256 MiB"})
+    rows = tables.of_job([WORLD], {"farm-pods": results})
 
-    assert rows[2:] == ["| farm-pods | 1,000 pods | 10.00 | 10 | 256 MiB | 3 | 1.00 | 1.00 |"]
+    assert rows[2:] == ["| converged | 1,000 pods | 20.00 | 10 | 3 | 2.00 (1.00-3.00) |"]
 
 
-def test_a_table_replaces_the_one_between_its_marks_and_is_added_without_marks() -> None:
-    text = page.with_table("# Page\n", "rules", ["| old |"])
-    text = page.with_table(text, "other", ["| kept |"])
+def test_the_other_worlds_of_a_job_name_their_programs() -> None:
+    other = replace(WORLD, name="many", pairs=(("a", "b"), ("many rules", "one rule")))
+    found = [run("farm-pods", 10, 1)]
 
-    text = page.with_table(text, "rules", ["| new |"])
+    rows = tables.of_job([WORLD, other], {"farm-pods": found, "many": [run("many rules", 9, 2), run("one rule", 9, 1)]})
 
-    assert "| old |" not in text
-    assert text.count("<!-- rules: written by `make benchmark` -->\n| new |\n<!-- end -->\n") == 1
-    assert "| kept |\n<!-- end -->\n" in text
+    assert rows[2:] == [
+        "| converged | 10 pods | 1.00 | 10 | 3 | - |",
+        "| converged: many rules / one rule | 9 pods | 2.00 | 10 | 3 | 2.00 |",
+    ]
 
 
 def test_stored_results_have_a_line_for_each_run() -> None:
