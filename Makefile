@@ -145,7 +145,8 @@ lock: ## write requirements.lock, the packages of the image, again, on the oldes
 
 docs: $(VENV)/installed ## write what is generated: cli.md, outputs.md, tables, manifests.yaml, the chart, and what names each job
 	@UPDATE_DOCS=1 $(BIN)/pytest -q tests/repository/test_registry.py
-	@UPDATE_DOCS=1 $(BIN)/pytest -q tests/repository/test_docs.py tests/repository/test_chart.py tests/repository/test_outputs.py \
+	@UPDATE_DOCS=1 $(BIN)/pytest -q tests/repository/test_docs.py tests/repository/test_architecture.py tests/repository/test_chart.py \
+		tests/repository/test_outputs.py \
 		tests/unit/test_status.py::test_the_example_document_is_what_the_code_makes \
 		tests/unit/test_status.py::test_the_text_is_what_the_docs_show tests/repository/test_manifests_command.py::test_the_shipped_manifests_are_what_kubectl_builds
 

@@ -62,7 +62,7 @@ class Choices:
 @click.command(context_settings={"max_content_width": 100})
 @click.option("--minutes", default=60.0, show_default=True, help="Time of all epochs. The last one may end later.")
 @click.option("--seed", type=int, help="Number that decides on the order of actions and faults. Random by default.")
-@click.option("--bug", type=click.Choice(bugs.names()), help="Add a deliberate bug of soak/bugs to the jobs.")
+@click.option("--bug", type=click.Choice(bugs.names()), help="Add a deliberate bug of soak/patches to the jobs.")
 @click.option("--part", "parts", type=click.Choice([*PARTS]), multiple=True, help="Only this part; can be repeated.")
 @click.option("--faults/--no-faults", "with_faults", default=True, help="With --no-faults, only tenants act.")
 @click.option("--previous", metavar="REVISION", help="The revision of git that upgrades begin with.")

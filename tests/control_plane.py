@@ -99,21 +99,17 @@ def missing() -> str | None:
 
 
 @contextlib.contextmanager
-def control_plane(
-    etcd_flags: Sequence[str] = (), apiserver_flags: Sequence[str] = (), *, controllers: bool = True
-) -> Iterator[ControlPlane]:
+def control_plane(etcd_flags: Sequence[str] = (), *, controllers: bool = True) -> Iterator[ControlPlane]:
     """Run a control plane until the context ends; it is ready at the start.
 
     Args:
         etcd_flags: more flags of etcd.
-        apiserver_flags: more flags of kube-apiserver.
         controllers: whether kube-controller-manager runs too.
     """
     with tempfile.TemporaryDirectory(prefix="kube-chores-tests-", ignore_cleanup_errors=True) as name:
         port, etcd = free_port(), free_port()
         plane = prepare(Path(name), f"https://127.0.0.1:{port}")
         flags = ["--bind-address=127.0.0.1", f"--secure-port={port}", "--endpoint-reconciler-type=none"]
-        flags += apiserver_flags
         with processes(plane.folder) as run:
             start_api_server(plane, run, etcd, flags, etcd_flags)
             if controllers:

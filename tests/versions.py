@@ -4,6 +4,7 @@ A version that passes gets its row in docs/supported-versions.md. A version that
 """
 
 import os
+import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -13,11 +14,12 @@ from pathlib import Path
 import click
 
 from tests.control_plane import ROOT
+from tests.generated import END, with_rows
 from tests.policies import has_policies
 
 PAGE = ROOT / "docs" / "supported-versions.md"
-BEGIN, END = "<!-- written by `make test-versions` -->\n", "<!-- end -->\n"
-HEAD = "| Kubernetes | with admission policies | tests passed | tests skipped |\n|---|---|---|---|\n"
+BEGIN = "<!-- written by `make test-versions` -->"
+HEAD = ["| Kubernetes | with admission policies | tests passed | tests skipped |", "|---|---|---|---|"]
 SUITES = [
     "tests/contract",
     "tests/api",
@@ -35,16 +37,14 @@ def listed() -> list[str]:
 
 def rows(page: str) -> dict[str, str]:
     """Return the rows of the page's table by their version, as v1.36.3."""
-    table = page.partition(BEGIN)[2].partition(END)[0].removeprefix(HEAD)
-    return {f"v{row.split()[1]}": row for row in table.splitlines()}
+    table = page.partition(BEGIN)[2].partition(END)[0]
+    return {f"v{row.split()[1]}": row for row in re.findall(r"^\| \d.*", table, re.M)}
 
 
-def with_rows(page: str, new: Mapping[str, str]) -> str:
+def with_versions(page: str, new: Mapping[str, str]) -> str:
     """Return the page with new rows, without the rows of versions that are not listed."""
-    head, _, rest = page.partition(BEGIN)
     known = {**rows(page), **new}
-    table = "".join(f"{known[version]}\n" for version in listed() if version in known)
-    return f"{head}{BEGIN}{HEAD}{table}{END}{rest.partition(END)[2]}"
+    return with_rows(page, BEGIN, [*HEAD, *(known[version] for version in listed() if version in known)])
 
 
 def main(versions: list[str]) -> int:
@@ -54,7 +54,7 @@ def main(versions: list[str]) -> int:
         click.echo(f"== Kubernetes {version}")
         results = ROOT / "build" / "versions" / f"{version}.xml"
         if passes(version, results):
-            PAGE.write_text(with_rows(PAGE.read_text(), {version: row(version, results)}))
+            PAGE.write_text(with_versions(PAGE.read_text(), {version: row(version, results)}))
         else:
             failed.append(version)
     if failed:

@@ -91,6 +91,8 @@ def _show_copies(transport: Transport) -> None:
     _run("sync-copies", "--diff")
     _heading("... and the next run has nothing to do.")
     _run("sync-copies")
+    _heading("Why does scratch have no copy?")
+    _run("sync-copies", "--explain", "scratch")
 
 
 def _show_rates() -> None:

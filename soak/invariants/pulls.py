@@ -16,7 +16,7 @@ from soak.observed import Invariant, Observed
 NAMESPACE = "pulls-1"
 # Without a mirror, a pull fails too. `detail` of these faults begins with the host of the upstream.
 UPSTREAM_FAULTS = ("tenant-upstream-down", "tenant-upstream-hangs")
-# docs/mirror-audit.md, "When something breaks": the next pull works only when the damage is repaired.
+# docs/registrymirror.md, "When something breaks": the next pull works only when the damage is repaired.
 DAMAGES = ("tenant-mirror-blob", "tenant-mirror-hosts-broken")
 MIRROR_FAULT = "tenant-mirror-"
 # The node itself is in trouble: it cannot pull, or nobody can observe it.
@@ -317,7 +317,7 @@ def healthy(names: Callable[[], list[str]]) -> Callable[[Observed], Iterator[str
         found = {each.key.name: each.object or {} for each in observed.history.now("RegistryMirror")}
         for name in names():
             ready = _ready(found.get(name, {}))
-            # docs/mirror-audit.md: `cache-corrupt` for 24 hours after a blob was changed
+            # docs/mirror-volume.md: `cache-corrupt` for 24 hours after a blob was changed
             blobs = observed.journal.faults_between(0, observed.until, "tenant-mirror-blob")
             corrupt = any(each.detail.endswith(f" {name}") for each in blobs)
             if ready.get("reason") not in ("Healthy", "NeverUsed", *(["CacheCorrupt"] if corrupt else [])):

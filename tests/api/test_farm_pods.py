@@ -406,6 +406,7 @@ def test_unreadable_pods_of_one_namespace_do_not_stop_other_namespaces(api: Api,
 
     assert (ran.exit_code, ran.summary) == (2, {"created": 1, "unreadable": 1})
     assert 'cannot list resource "pods"' in ran.results[1]["reason"]
+    assert ran.results[1]["reason"].endswith("the manifests in cronjobs/ grant the permissions that this job needs")
     assert (listed(api, shop), list(listed(api, other))) == ({}, ["farm-web"])
 
 

@@ -534,7 +534,7 @@ def test_the_crd_is_missing(api: Api, fetch: Run) -> None:
     ran = fetch()
 
     assert ran.exit_code == 2
-    assert "chores install-crds" in ran.stderr
+    assert "'kubectl apply -k cronjobs/crds', or name a file with -f" in ran.stderr
 
 
 def test_forged_figures_of_one_configmap_block_a_jump_and_are_never_kept(

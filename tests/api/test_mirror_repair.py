@@ -242,9 +242,8 @@ def test_a_registry_is_not_rolled_while_its_upstream_is_down(
     (drifted,) = [each for each in blocked.results if each["code"] == "drifted"]
     assert drifted["remedy"].startswith("a repair continues when the upstream responds")
     mirrors.specify(mirror, storage={"size": "10Gi"})
-    assert "a repair continues when the upstream responds" in remedy_of(
-        repairing("--allow-cache-loss"), "volume-shrink"
-    )
+    shrink = repairing("--allow-cache-loss")
+    assert "a repair continues when the upstream responds" in remedy_of(shrink, "volume-shrink")
     assert changes(api) == []
 
     del registries.answers[registries.upstream]
@@ -649,7 +648,9 @@ def test_a_claim_is_recreated_only_with_allow_cache_loss(api: Api, repair: Run, 
     mirrors.specify(mirror, storage={"size": "10Gi"})
     smaller = current(mirrors, mirror)
     uid = api.read(mirror.claim.document())["metadata"]["uid"]
-    assert "--allow-cache-loss" in repair().results[0]["remedy"]
+    remedy = repair().results[0]["remedy"]
+    assert "a volume cannot shrink" in remedy
+    assert "--allow-cache-loss" in remedy
     assert api.read(mirror.claim.document())["metadata"]["uid"] == uid
     if api.kind == "real":
         api.delete({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": mirror.name}})
@@ -743,6 +744,8 @@ def test_nodes_are_cleaned_up_before_a_mirror_is_deleted_and_its_cache_is_retain
     first = repair()
 
     assert (first.exit_code, first.summary) == (0, {"configured": 1, "orphan": 4})
+    waiting = {each["remedy"] for each in first.results if each["code"] == "orphan" and each.get("remedy")}
+    assert "a repair deletes it when all nodes have removed the files of the mirror" in waiting
     name = mirror.registry_mirror.name
     assert reasons(first) == {("configured", f"nodes remove the files of registrymirror/{name}, which does not exist")}
     (container,) = api.read(mirror.daemon_set.document())["spec"]["template"]["spec"]["containers"]

@@ -171,7 +171,7 @@ def drop(api: Api, right: Right) -> None:
         found = next(o for o in SHIPPED if (o["kind"], o["metadata"]["name"]) == (kind, role))
         rules = [{**each, "verbs": list(each["verbs"])} for each in found["rules"]]
         for each in rules:
-            if right.resource in each["resources"]:
+            if right.resource in each["resources"] and right.verb in each["verbs"]:
                 each["verbs"].remove(right.verb)
         api.patch(found, {"rules": [each for each in rules if each["verbs"]]})
     wait_for(lambda: not allowed(api, right), f"the authorizer to forget {right}")

@@ -119,6 +119,7 @@ def test_adopt_takes_over_an_object_that_was_not_managed(api: Api, sync: Run, ho
 
     planned = sync("--dry-run")
     assert planned.summary == {"configured": 1}
+    assert planned.results[0]["reason"].startswith("adopted: was not managed by kube-chores; now a copy of ")
     assert api.copy_writes() == []
     assert sync().summary == {"configured": 1}
 

@@ -1,14 +1,11 @@
-"""The types of Secrets that sync-copies copies, on both API servers; the table in docs/sync-copies.md is the same."""
+"""The types of Secrets that sync-copies copies, on both API servers."""
 
 import json
-import re
-from fnmatch import fnmatch
 
 from jobs.kit.values import stamps
 from tests.api.conftest import Run, with_rule
 from tests.apis import Api, Object
 from tests.canary import canary
-from tests.manifests import ROOT
 from tests.worlds import at, configmap, content, encoded, rule, secret
 
 CORE: dict[str, tuple[str, ...]] = {
@@ -98,14 +95,6 @@ def test_a_helm_release_in_a_configmap_is_never_copied(api: Api, sync: Run, home
 
     assert sync("-v").summary == {"nothing-selected": 1, "skipped": 1}
     assert api.get(at(team, release)) is None
-
-
-def test_the_table_of_types_is_that_of_the_tests() -> None:
-    text = (ROOT / "docs" / "sync-copies.md").read_text()
-    table = re.findall(r"^\| `(\S+/\S+|Opaque)` \| (yes|no): ", text, re.MULTILINE)
-    rows = {kind: next(answer for pattern, answer in table if fnmatch(kind, pattern)) for kind in CORE | NEVER_COPIED}
-
-    assert rows == {kind: "yes" if kind in CORE else "no" for kind in rows}
 
 
 def test_a_copy_never_has_the_label_by_which_helm_finds_releases(api: Api, sync: Run, home: str, team: str) -> None:

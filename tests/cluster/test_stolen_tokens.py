@@ -21,9 +21,9 @@ from tests.cluster.test_policies import (
     token_of,
 )
 from tests.control_plane import ControlPlane
+from tests.generated import check, with_rows
 from tests.manifests import ROOT, everything
 from tests.more_kinds import MORE_KINDS, of_kind
-from tests.repository.test_docs import check
 from tests.worlds import configmap, secret
 
 pytestmark = pytest.mark.cluster
@@ -170,12 +170,9 @@ def test_the_table_of_stolen_tokens_matches_what_they_can_do(servers: list[Api])
             for act in ACTIONS.values()
         )
         rows.append([account, *(cell(*each) for each in found)])
-    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    path = ROOT / "docs" / "security.md"
-    head, begin, rest = path.read_text().partition(
-        "<!-- stolen tokens: UPDATE_DOCS=1 pytest tests/cluster/test_stolen_tokens.py -->\n"
+    path, begin = (
+        ROOT / "docs" / "security.md",
+        "<!-- stolen tokens: UPDATE_DOCS=1 pytest tests/cluster/test_stolen_tokens.py -->",
     )
-    tail = rest.partition("<!-- end -->")[2]
 
-    assert begin
-    check(path, f"{head}{begin}{table}\n<!-- end -->{tail}")
+    check(path, with_rows(path.read_text(), begin, (f"| {' | '.join(row)} |" for row in rows)))

@@ -17,12 +17,11 @@ from typing import Any
 import pytest
 
 from jobs.kit.values.registry import JOBS
-from kubesandbox import Sandbox
 from tests.api.conftest import Ran, Run, runs
 from tests.apis import Api
 from tests.fault_world import FaultWorld
 
-Scenario = Callable[[Sandbox, Api, Path], str]
+Scenario = Callable[[Api, Path], str]
 CONSTANTS = ("FAULTS", "RIGHTS", "SCENARIOS")
 
 

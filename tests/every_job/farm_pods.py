@@ -1,13 +1,11 @@
 """farm-pods in the suites that run over all jobs."""
 
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from kubesandbox import Sandbox
 from tests.api.conftest import Run, runs
 from tests.apis import Api
 from tests.every_job import RightsWorld, Scenario
@@ -110,51 +108,17 @@ def labelled(yes: bool) -> dict[str, object]:
     return {"metadata": {"labels": FARMED if yes else dict.fromkeys(FARMED)}}
 
 
-def first(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
+def first(api: Api, _folder: Path) -> str:
     opted_in(api, "web-0", "web-1", "rates-29384")
     return "\n".join([run(api), run(api), run(api, "-v")])
 
 
-def renewed(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
-    opted_in(api, "web-0", "web-1")
-    run(api)
-    api.patch(farm_pod("team-shop", "web-0"), {"spec": {"containers": 3}})
-    api.patch(farm_pod("team-shop", "web-1"), {"metadata": {"ownerReferences": None}})
-    shown = run(api, "--diff")
-    return re.sub(r'"[0-9a-f-]{36}"', '"0f2d8c1e-6f0b-4a51-9d6c-6e4a7b1c2d3e"', shown)
-
-
-def conflict(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
-    opted_in(api, "web-0", "web-1")
-    api.create(farm_pod("team-shop", "web-0", containers=9))
-    return run(api)
-
-
-def braked(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
+def braked(api: Api, _folder: Path) -> str:
     opted_in(api, "web-0", "web-1", "rates-29384")
     return run(api, "--max-objects", "2")
 
 
-def orphaned(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
-    opted_in(api, "web-0")
-    run(api)
-    api.patch(farm_pod("team-shop", "web-0"), {"metadata": {"ownerReferences": None}})
-    api.delete(pod("team-shop", "web-0"))
-    return run(api)
-
-
-def opted_out(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
-    opted_in(api, "web-0")
-    run(api)
-    api.patch(namespace_object("team-shop"), labelled(False))
-    return "\n".join([run(api), run(api, "-v")])
-
-
 SCENARIOS: dict[str, Scenario] = {
     "A first run, a second one, and the second one with -v": first,
-    "FarmPods were changed by hand": renewed,
-    "A FarmPod of that name is not managed by kube-chores": conflict,
     "There would be more FarmPods than allowed": braked,
-    "A FarmPod has no owner, and its pod was deleted": orphaned,
-    "A namespace no longer opts in": opted_out,
 }

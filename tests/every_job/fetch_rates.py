@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from kubesandbox import Sandbox
 from tests.api.conftest import Run, runs
 from tests.apis import Api
 from tests.every_job import RightsWorld, Scenario
@@ -137,14 +136,14 @@ def listed(api: Api) -> str:
     return table(api, path, "kubectl get exchangerates -n team-shop", always)
 
 
-def first(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
+def first(api: Api, _folder: Path) -> str:
     with serve() as rates:
         api.create(exchange_rate("team-shop"))
         api.create(exchange_rate("team-shop", "usd-to-jpy", "JPY", base="USD"))
         return "\n".join([run(api, rates), listed(api), run(api, rates)])
 
 
-def another_day(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
+def another_day(api: Api, _folder: Path) -> str:
     with serve() as rates:
         rates.publish(day=ago(1))
         api.create(exchange_rate("team-shop"))
@@ -153,24 +152,7 @@ def another_day(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
         return run(api, rates, "--diff")
 
 
-def fallback(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
-    with serve() as rates:
-        api.create(exchange_rate("team-shop"))
-        rates.serve("ecb", status(404))
-        return run(api, rates)
-
-
-def unavailable(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
-    with serve() as rates:
-        rates.publish(day=ago(2))
-        api.create(exchange_rate("team-shop"))
-        run(api, rates)
-        rates.serve("ecb", b"<html>We will be back soon")
-        rates.serve("frankfurter", frankfurter(ago(7)))
-        return "\n".join([run(api, rates), listed(api)])
-
-
-def jump(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
+def jump(api: Api, _folder: Path) -> str:
     with serve() as rates:
         rates.publish(day=ago(1))
         api.create(exchange_rate("team-shop"))
@@ -180,20 +162,7 @@ def jump(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
         return run(api, rates)
 
 
-def conflict(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
-    with serve() as rates:
-        api.create({**configmap("team-shop", "usd", labels={}), "data": {"rate": "theirs"}})
-        api.create(exchange_rate("team-shop"))
-        return "\n".join([run(api, rates), listed(api)])
-
-
-def unknown(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
-    with serve() as rates:
-        api.create(exchange_rate("team-shop", "odd", "XAF"))
-        return run(api, rates)
-
-
-def printed(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
+def printed(api: Api, _folder: Path) -> str:
     with serve() as rates:
         usual = run(api, rates, "--currency", "USD")
         return "\n".join([usual, run(api, rates, "--currency", "JPY", "--base", "USD", "-o", "json")])
@@ -202,10 +171,6 @@ def printed(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
 SCENARIOS: dict[str, Scenario] = {
     "A first run, and a second one": first,
     "New rates": another_day,
-    "A provider fails": fallback,
-    "All providers fail": unavailable,
     "A rate jumps": jump,
-    "A ConfigMap of that name is not managed by kube-chores": conflict,
-    "No provider has the currency": unknown,
     "A rate on a laptop, without a cluster": printed,
 }

@@ -7,12 +7,10 @@ from pathlib import Path
 import pytest
 
 from jobs.core.mirror_audit.desired import NODE_IMAGE
-from kubesandbox import Fault, Sandbox
 from tests.api.conftest import Run, run_in_a_pod, runs
 from tests.apis import Api
 from tests.every_job import RightsWorld, Scenario
-from tests.every_job.outputs import listed as table
-from tests.every_job.outputs import shown
+from tests.every_job.outputs import listed, shown
 from tests.fault_world import FaultWorld, Object, State, World, kinds, metadata, status_of
 from tests.mirrors import NAMESPACE, Mirrors, before_the_move, credentials, registry_mirror
 from tests.rates import status
@@ -213,14 +211,9 @@ RIGHTS = [
 # output for users
 
 
-def run(api: Api, *arguments: str, registries: Registries | None = None, account: str = "") -> str:
-    text = shown(api, JOB, *arguments, account=account, env=registries.env if registries else None)
+def run(api: Api, *arguments: str, registries: Registries | None = None) -> str:
+    text = shown(api, JOB, *arguments, env=registries.env if registries else None)
     return text.replace(registries.upstream, "registry.example.com") if registries else text
-
-
-def listed(api: Api, upstream: str = "registry.example.com") -> str:
-    path, command = "/apis/kubechores.dev/v1/registrymirrors", "kubectl get registrymirrors"
-    return table(api, path, command, lambda cell: cell.replace(upstream, "registry.example.com"))
 
 
 def two(api: Api) -> Mirrors:
@@ -233,21 +226,7 @@ def two(api: Api) -> Mirrors:
     return mirrors
 
 
-def healthy(_sandbox: Sandbox, api: Api, folder: Path) -> str:
-    mirrors = Mirrors(api)
-    mirrors.node()
-    with serve(folder) as registries:
-        mirrors.deploy(api.create(registry_mirror("internal", registries.upstream)))
-        outputs = [run(api, "--probe", "network", *more, registries=registries) for more in ([], ["-v"])]
-        return "\n".join([*outputs, listed(api, registries.upstream)])
-
-
-def not_probed(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
-    two(api)
-    return "\n".join([run(api), listed(api)])
-
-
-def changed(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
+def changed(api: Api, _folder: Path) -> str:
     mirrors = two(api)
     hub, quay = (mirrors.of(registry_mirror(*each)) for each in (("docker-hub",), ("quay", "quay.io")))
     document = quay.stateful_set.document()
@@ -259,16 +238,12 @@ def changed(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
     mirrors.edit(registry_mirror("docker-hub"), {"spec": {"storage": {"size": "50Gi"}}})
     api.delete(quay.headless_service.document())
     mirrors.slice(hub, ready=True)
-    return "\n".join([run(api, "--diff"), listed(api), run(api, "--check", "--min-severity", "critical")])
+    found = run(api, "--diff")
+    table = listed(api, "/apis/kubechores.dev/v1/registrymirrors", "kubectl get registrymirrors")
+    return "\n".join([found, table, run(api, "--check", "--min-severity", "critical")])
 
 
-def created(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
-    two(api)
-    api.create(registry_mirror("ghcr", "ghcr.io"))
-    return run(api)
-
-
-def unresponsive(_sandbox: Sandbox, api: Api, folder: Path) -> str:
+def unresponsive(api: Api, folder: Path) -> str:
     mirrors = Mirrors(api)
     mirrors.node()
     with serve(folder) as registries:
@@ -278,53 +253,7 @@ def unresponsive(_sandbox: Sandbox, api: Api, folder: Path) -> str:
         return run(api, "--probe", "network", registries=registries)
 
 
-def login(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
-    mirrors = Mirrors(api)
-    mirrors.node()
-    api.create(credentials("hub-login", "quay.io"))
-    mirrors.deploy(api.create(registry_mirror("docker-hub", credentialsSecret="hub-login")))
-    return run(api)
-
-
-def orphans(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
-    two(api)
-    api.delete(registry_mirror("quay"))
-    return run(api)
-
-
-def denied(sandbox: Sandbox, api: Api, _folder: Path) -> str:
-    two(api)
-    sandbox.inject(Fault("GET", "/apis/apps/v1/namespaces/*/daemonsets", status=403, times=None))
-    return "\n".join([run(api), listed(api)])
-
-
-def repaired(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
-    mirrors = two(api)
-    quay = mirrors.of(registry_mirror("quay", "quay.io"))
-    mirrors.edit(quay.stateful_set.document(), {"spec": {"replicas": 2}})
-    mirrors.edit(registry_mirror("docker-hub"), {"spec": {"storage": {"size": "10Gi"}}})
-    api.create(registry_mirror("ghcr", "ghcr.io"))
-    return run(api, "--repair", account="mirror-repair")
-
-
-def cleaned_up(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
-    mirrors = two(api)
-    quay = mirrors.of(registry_mirror("quay", "quay.io"))
-    api.delete(registry_mirror("quay"))
-    first = run(api, "--repair", account="mirror-repair")
-    mirrors.settle(quay)
-    return "\n".join([first, run(api, "--repair", account="mirror-repair")])
-
-
 SCENARIOS: dict[str, Scenario] = {
-    "A healthy mirror": healthy,
-    "From a laptop: no findings, and no probes": not_probed,
     "Mirrors with drift": changed,
-    "A mirror that does not exist yet": created,
     "A mirror and its upstream do not respond": unresponsive,
-    "Credentials for another upstream": login,
-    "Resources of a deleted mirror": orphans,
-    "A resource is not readable": denied,
-    "A repair creates one mirror, corrects another, and cannot shrink the volume of a third": repaired,
-    "A repair removes a deleted mirror: first the files on nodes": cleaned_up,
 }

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 from click.testing import CliRunner, Result
 
@@ -20,16 +19,9 @@ def invoked(*words: str, env: Mapping[str, str]) -> Result:
     return done
 
 
-def shown(
-    api: Api,
-    job: str,
-    *arguments: str,
-    account: str = "",
-    env: Mapping[str, str] | None = None,
-    kubeconfig: Path | None = None,
-) -> str:
-    """Run a command as its ServiceAccount, or with a kubeconfig; return the prompt, the output and the exit code."""
-    kubeconfig = kubeconfig or api.service_account_kubeconfig("kube-chores", account or job)
+def shown(api: Api, job: str, *arguments: str, env: Mapping[str, str] | None = None) -> str:
+    """Run a command as its ServiceAccount; return the prompt, the output and the exit code."""
+    kubeconfig = api.service_account_kubeconfig("kube-chores", job)
     done = invoked(job, *arguments, env={**(env or {}), "KUBECONFIG": str(kubeconfig)})
     text = re.sub(rf"^{job}: writing to .*\n", "", done.output, flags=re.M)
     text = re.sub(r"\S+\.kubeconfig", "~/.kube/config", text)

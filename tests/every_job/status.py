@@ -4,13 +4,10 @@ import re
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-from kubesandbox import Sandbox
 from tests.api.conftest import runs
 from tests.apis import Api, Object
 from tests.every_job import Scenario
 from tests.every_job.outputs import invoked
-from tests.rights import RBAC, bind
-from tests.worlds import configmap, exchange_rate, rule
 
 NAMESPACE = "kube-chores"
 
@@ -31,6 +28,12 @@ def all_succeeded(api: Api) -> None:
     """Write the statuses of CronJobs whose last runs succeeded."""
     for each in api.items("batch/v1", "CronJob", NAMESPACE):
         api.patch_status(each, {"lastScheduleTime": ago(seconds=33), "lastSuccessfulTime": ago(seconds=30)})
+
+
+def in_order(api: Api, _folder: Path) -> str:
+    runs("sync-copies", api.service_account_kubeconfig(NAMESPACE, "sync-copies"))()
+    all_succeeded(api)
+    return run(api)
 
 
 def failed(api: Api, cronjob: str, exit_code: int, message: str, reason: str = "Error") -> None:
@@ -71,57 +74,6 @@ def _owned(api_version: str, kind: str, name: str, owner: Object, owner_version:
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata}
 
 
-def in_order(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
-    runs("sync-copies", api.service_account_kubeconfig(NAMESPACE, "sync-copies"))()
-    all_succeeded(api)
-    return run(api)
-
-
-def wrong(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
-    for name in ("team-billing", "team-shop"):
-        api.create(configmap(name, "ca-bundle", labels={}))
-    runs("sync-copies", api.service_account_kubeconfig(NAMESPACE, "sync-copies"))()
-    api.create({**rule("stray", "platform", "*"), "metadata": {"name": "stray", "namespace": "team-shop"}})
-    api.create(exchange_rate("team-shop"))
-    all_succeeded(api)
-    failed(api, "fetch-rates", 2, "fetch-rates: exchangerates is forbidden: the account lacks a role\n")
-    suspended = next(each for each in api.items("batch/v1", "CronJob", NAMESPACE) if "farm" in each["metadata"]["name"])
-    api.patch(suspended, {"spec": {"suspend": True}})
-    return run(api, "--check")
-
-
-def without_metrics(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
-    all_succeeded(api)
-    why = "metrics are not pushed to http://pushgateway.elsewhere:9091: pushgateway.elsewhere does not resolve"
-    succeeded(api, "sync-copies", f"metrics-not-sent: {why}")
-    return run(api)
-
-
-def without_rights(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
-    runs("sync-copies", api.service_account_kubeconfig(NAMESPACE, "sync-copies"))()
-    all_succeeded(api)
-    bind(api, "kube-chores-view", {"apiGroup": RBAC, "kind": "User", "name": "ada"})
-    return run(api, "--as", "ada")
-
-
-def out_of_memory(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
-    runs("sync-copies", api.service_account_kubeconfig(NAMESPACE, "sync-copies"))()
-    all_succeeded(api)
-    failed(api, "roll-workloads", 137, "", "OOMKilled")
-    return run(api)
-
-
-def not_installed(_sandbox: Sandbox, api: Api, _folder: Path) -> str:
-    for each in api.items("batch/v1", "CronJob", NAMESPACE):
-        api.delete(each)
-    return run(api)
-
-
 SCENARIOS: dict[str, Scenario] = {
     "Nothing is wrong": in_order,
-    "A job fails, and copies are blocked": wrong,
-    "Runs succeed, and cannot send their metrics": without_metrics,
-    "A run was out of memory": out_of_memory,
-    "A user without rights on Secrets and FarmPods": without_rights,
-    "Rules without CronJobs": not_installed,
 }

@@ -10,17 +10,14 @@ import pytest
 import yaml
 
 from jobs.core.sync_copies.kinds import RESOURCES
-from jobs.kit.values.resources import RULES
-from kubesandbox import Fault, Sandbox
 from tests import canary
 from tests.api.conftest import Run, runs
 from tests.apis import Api
 from tests.every_job import RightsWorld, Scenario
-from tests.every_job.outputs import listed, shown
+from tests.every_job.outputs import shown
 from tests.fault_world import FaultWorld, Object, State, World, kinds, metadata, status_of
-from tests.manifests import ROOT, load, rights_on_secrets
 from tests.more_kinds import MORE_KINDS, VIEW, of_kind
-from tests.rights import RBAC, account
+from tests.rights import account
 from tests.worlds import (
     SELECTED,
     at,
@@ -29,8 +26,6 @@ from tests.worlds import (
     configmap,
     encoded,
     namespace_object,
-    network_policy,
-    resource_quota,
     role_binding,
     rule,
     secret,
@@ -277,38 +272,21 @@ RIGHTS = [RightsWorld(JOB, _to_copy, "sync")]
 # outputs
 
 
-def run(api: Api, tmp_path: Path, *arguments: str, env: Mapping[str, str] | None = None) -> str:
-    text = shown(api, JOB, *arguments, env=env).replace(f"{tmp_path}/", "")
+def run(api: Api, tmp_path: Path, *arguments: str) -> str:
+    text = shown(api, JOB, *arguments).replace(f"{tmp_path}/", "")
     return re.sub(r"http://127\.0\.0\.1:\d+", "https://api.example.com", text)
 
 
-def first(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
+def first(api: Api, tmp_path: Path) -> str:
     return f"{run(api, tmp_path)}\n{run(api, tmp_path)}\n{run(api, tmp_path, '-v')}"
 
 
-def conflict(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
+def conflict(api: Api, tmp_path: Path) -> str:
     api.create(configmap("team-billing", "ca-bundle", labels={}))
     return f"{run(api, tmp_path)}\n{status(api, 'ca')}"
 
 
-def listed_rules(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
-    api.create(configmap("team-billing", "ca-bundle", labels={}))
-    api.create({**rule("lost", "team-shop", "*"), "metadata": {"name": "lost", "namespace": "team-shop"}})
-    run(api, tmp_path)
-    get = "kubectl get copyrators -n"
-    return "\n".join(
-        listed(api, RULES.path(name), f"{get} {name}", lambda cell: re.sub(r"^\d+s$", "12s", cell))
-        for name in ("kube-chores", "team-shop")
-    )
-
-
-def adopted(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
-    api.create(configmap("team-billing", "ca-bundle", labels={}))
-    api.patch(rule("ca", "", ""), {"spec": {"conflict": "Adopt"}})
-    return run(api, tmp_path)
-
-
-def edited(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
+def edited(api: Api, tmp_path: Path) -> str:
     run(api, tmp_path)
     copy = at("team-shop", configmap("", "ca-bundle"))
     merge = {"Content-Type": "application/merge-patch+json"}
@@ -317,20 +295,13 @@ def edited(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
     return run(api, tmp_path, "--dry-run", "--diff")
 
 
-def orphaned(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
+def orphaned(api: Api, tmp_path: Path) -> str:
     run(api, tmp_path)
     api.delete(secret("platform", "login"))
     return run(api, tmp_path)
 
 
-def retained(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
-    api.patch(rule("logins", "", ""), {"spec": {"orphans": "Retain"}})
-    run(api, tmp_path)
-    api.delete(secret("platform", "login"))
-    return run(api, tmp_path, "-v")
-
-
-def braked(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
+def braked(api: Api, tmp_path: Path) -> str:
     for number in range(11):
         api.create(namespace_object(f"team-{number:02}"))
     run(api, tmp_path)
@@ -339,48 +310,13 @@ def braked(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
     return "\n".join([*lines[:3], "...", *lines[-4:], status(api, "logins")])
 
 
-def mistaken(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
+def mistaken(api: Api, tmp_path: Path) -> str:
     run(api, tmp_path)
     api.patch(rule("logins", "", ""), {"spec": {"namespaces": ["platfrom"]}})
     return f"{run(api, tmp_path)}\n{status(api, 'logins')}"
 
 
-def selects_nothing(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
-    api.create(rule("early", "platform", "team-*", selector={"matchLabels": {"share": "later"}}))
-    return run(api, tmp_path)
-
-
-def not_opted_in(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
-    api.patch(rule("logins", "", ""), {"spec": {"targets": {"include": ["kube-system"]}}})
-    return run(api, tmp_path)
-
-
-def replaced(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
-    run(api, tmp_path)
-    api.delete(secret("platform", "login"))
-    data = {"username": encoded(canary.canary())}
-    api.create(secret("platform", "login", type="kubernetes.io/basic-auth", data=data))
-    return run(api, tmp_path)
-
-
-def collision(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
-    api.create(configmap("default", "ca-bundle"))
-    api.create(rule("second", "default", "team-shop"))
-    return run(api, tmp_path)
-
-
-def invalid(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
-    api.create(rule("odd", "platform", "team-*", metadata={"labels": {"helm.sh/chart": "x", "bad": "not valid!"}}))
-    return f"{run(api, tmp_path)}\n{status(api, 'odd')}"
-
-
-def empty_selector(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
-    file = tmp_path / "rule.yaml"
-    file.write_text(yaml.safe_dump(rule("everything", "platform", "*", ruleType="secrets", selector={})))
-    return run(api, tmp_path, "-f", str(file))
-
-
-def explained(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
+def explained(api: Api, tmp_path: Path) -> str:
     run(api, tmp_path)
     api.create(configmap("platform", "proxy"))
     api.create(configmap("team-billing", "proxy", labels={}))
@@ -393,100 +329,12 @@ def explained(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
     return f"{run(api, tmp_path, '--explain', 'team-billing')}\n{run(api, tmp_path, '--explain', 'team-billing/login')}"
 
 
-def explained_wrongly(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
-    return run(api, tmp_path, "--explain", "team-shpo")
-
-
-def ignored_choice(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
-    run(api, tmp_path)
-    api.patch(namespace_object("team-shop"), {"metadata": {"annotations": {"kubechores.dev/copies": "no"}}})
-    return run(api, tmp_path)
-
-
-def no_rule(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
-    for name in ("ca", "logins"):
-        api.delete(rule(name, "", ""))
-    return run(api, tmp_path)
-
-
-def other_namespace(_sandbox: Sandbox, api: Api, _tmp_path: Path) -> str:
-    return shown(api, JOB, "-n", "platform", "--dry-run", kubeconfig=api.kubeconfig)
-
-
-def no_crd(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
-    api.delete(next(obj for obj in load(ROOT / "cronjobs") if obj["kind"] == "CustomResourceDefinition"))
-    return run(api, tmp_path)
-
-
-def no_right(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
-    for obj in rights_on_secrets():
-        api.delete(obj)
-    return run(api, tmp_path)
-
-
-def other_kinds(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
-    peers = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ingress-nginx"}}}]
-    policy = network_policy("platform", spec={"podSelector": {}, "ingress": [{"from": peers}]})
-    for source in (policy, resource_quota("platform"), role_binding("platform")):
-        kind = api.create(source)["kind"].lower()
-        api.create(rule(kind, "platform", "team-*", ruleType=kind))
-    run(api, tmp_path)
-    api.patch(at("team-shop", policy), {"spec": {"ingress": [{"from": peers}, {}]}})
-    api.patch(at("team-shop", resource_quota("")), {"spec": {"hard": {"pods": "1000"}}})
-    api.delete(at("team-billing", role_binding("")))
-    return run(api, tmp_path, "--dry-run", "--diff")
-
-
-def chosen(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
-    run(api, tmp_path)
-    named = {"selector": None, "names": ["login"], "keys": {"rename": {"user": "username"}}}
-    api.patch(rule("logins", "", ""), {"spec": {**named, "targetName": "registry-login"}})
-    return f"{run(api, tmp_path, '--diff')}\n{run(api, tmp_path, '--explain', 'team-shop/registry-login')}"
-
-
-def refused(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
+def refused(api: Api, tmp_path: Path) -> str:
     run(api, tmp_path)
     api.patch(rule("logins", "", ""), {"spec": {"keys": {"include": ["user", "token"]}}})
     api.create(role_binding("platform", "admins", roleRef=cluster_role_ref("admin")))
     api.create(rule("admins", "platform", "team-*", ruleType="rolebinding"))
     return f"{run(api, tmp_path)}\n{status(api, 'logins')}"
-
-
-def never_copied(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
-    local = role_binding("platform", "deployers", roleRef={**cluster_role_ref("deployer"), "kind": "Role"})
-    api.create(local)
-    api.create(rule("deployers", "platform", "team-*", ruleType="rolebinding"))
-    return f"{run(api, tmp_path, '-v')}\n{run(api, tmp_path, '--explain', 'team-shop/deployers')}"
-
-
-def no_component(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
-    name = "kube-chores-sync-copies-networkpolicies"
-    api.delete({"apiVersion": f"{RBAC}/v1", "kind": "ClusterRoleBinding", "metadata": {"name": name}})
-    api.create(network_policy("platform"))
-    api.create(rule("isolation", "platform", "team-*", ruleType="networkpolicy"))
-    return run(api, tmp_path)
-
-
-def failing(sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
-    sandbox.inject(Fault("POST", "/api/v1/namespaces/team-shop/secrets", status=500, times=None))
-    return run(api, tmp_path)
-
-
-def unauthorized(sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
-    sandbox.inject(Fault("GET", status=401, times=None))
-    return run(api, tmp_path)
-
-
-def unreachable(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
-    return run(api, tmp_path, "--context", "elsewhere")
-
-
-def with_metrics(_sandbox: Sandbox, api: Api, tmp_path: Path) -> str:
-    file, direct = tmp_path / "sync-copies.prom", {"NO_PROXY": "localhost"}
-    sent = run(api, tmp_path, "--metrics-file", str(file), "--push-gateway", "http://localhost:9", env=direct)
-    dry = run(api, tmp_path, "--dry-run", "--metrics-file", str(file))
-    shown = [line for line in file.read_text().splitlines() if re.search("^kube_chores_(rule|run_exit)", line)]
-    return "\n".join([sent, f"$ grep -E '^kube_chores_(rule|run_exit)' {file.name}", *shown, dry])
 
 
 def status(api: Api, name: str) -> str:
@@ -508,32 +356,9 @@ SCENARIOS: dict[str, Scenario] = {
     "A first run, a second one, and the second one with -v": first,
     "A copy was changed by hand": edited,
     "An object with the name of a copy is not managed by kube-chores": conflict,
-    "The rules of a namespace, and a rule that no run reads": listed_rules,
-    "Such an object, and a rule with `conflict: Adopt`": adopted,
     "A source was deleted": orphaned,
-    "A source was deleted, and its rule has `orphans: Retain`": retained,
     "More would be deleted than the brake allows": braked,
     "A rule may be mistaken: its source namespace does not exist": mistaken,
-    "A new rule selects nothing": selects_nothing,
-    "A rule names a kube-* namespace that did not opt in": not_opted_in,
-    "A Secret's type changed": replaced,
-    "Two sources would be copied to the same place": collision,
-    "A source is selected by name, and copied with other keys and another name": chosen,
-    "Copies of other kinds were changed": other_kinds,
     "A source cannot be copied as its rule requires": refused,
-    "The only source of a rule is never copied": never_copied,
-    "The component for a kind is not installed": no_component,
-    "A rule is not valid": invalid,
-    "A rule in a file has several problems": empty_selector,
     "Why there is, or is not, a copy in a namespace": explained,
-    "The namespace to explain does not exist": explained_wrongly,
-    "The annotation of a namespace is neither true nor false": ignored_choice,
-    "Metrics in a file, a Pushgateway that does not answer, and a dry run": with_metrics,
-    "There is no rule": no_rule,
-    "The rules are in another namespace": other_namespace,
-    "The CRD is not installed": no_crd,
-    "A permission is missing": no_right,
-    "A write fails": failing,
-    "The credentials are not accepted": unauthorized,
-    "The context does not exist": unreachable,
 }

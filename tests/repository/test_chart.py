@@ -10,8 +10,8 @@ import yaml
 from jobs import __version__
 from jobs.__main__ import chores
 from jobs.kit.values.registry import JOBS
+from tests.generated import check, check_table
 from tests.manifests import ROOT, Object
-from tests.repository.test_docs import check, check_table
 
 CHART = ROOT / "charts" / "kube-chores"
 VALUES = (CHART / "values.yaml").read_text()

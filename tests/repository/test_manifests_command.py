@@ -11,9 +11,9 @@ from jobs.__main__ import chores
 from jobs.commands import manifests
 from jobs.kit.values.registry import JOBS, REPAIR
 from tests.apis import Object
+from tests.generated import check
 from tests.manifests import COPIES, ROOT, dangling
 from tests.repository import test_overlays
-from tests.repository.test_docs import check
 from tests.repository.test_overlays import IN_ONE_NAMESPACE, OF_COPIES, OF_MIRRORS, SECRETS, Build, built, folders
 
 build = test_overlays.build  # a fixture

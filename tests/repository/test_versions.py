@@ -16,17 +16,17 @@ def test_the_version_of_the_other_cluster_tests_is_one_of_them() -> None:
     assert required("kubernetes", "k8s.io/kubernetes") in versions.listed()
 
 
+def page_with(rows: list[str]) -> str:
+    return "\n".join(["before", versions.BEGIN, *versions.HEAD, *rows, "<!-- end -->", "after", ""])
+
+
 def test_a_version_that_passes_gets_its_row_and_others_keep_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(versions, "listed", lambda: ["v1.38.0", "v1.37.2", "v1.36.3"])
-    old = f"{versions.HEAD}| 1.37.2 | old |\n| 1.36.3 | kept |\n| 1.35.4 | not listed |\n"
+    old = ["| 1.37.2 | old |", "| 1.36.3 | kept |", "| 1.35.4 | not listed |"]
 
-    page = versions.with_rows(
-        f"before\n{versions.BEGIN}{old}{versions.END}after\n",
-        {"v1.37.2": "| 1.37.2 | new |", "v1.38.0": "| 1.38.0 | first |"},
-    )
+    page = versions.with_versions(page_with(old), {"v1.37.2": "| 1.37.2 | new |", "v1.38.0": "| 1.38.0 | first |"})
 
-    new = f"{versions.HEAD}| 1.38.0 | first |\n| 1.37.2 | new |\n| 1.36.3 | kept |\n"
-    assert page == f"before\n{versions.BEGIN}{new}{versions.END}after\n"
+    assert page == page_with(["| 1.38.0 | first |", "| 1.37.2 | new |", "| 1.36.3 | kept |"])
 
 
 @pytest.mark.parametrize(("version", "policies"), [("v1.30.14", "yes"), ("v1.29.15", "no")])

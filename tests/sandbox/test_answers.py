@@ -61,6 +61,14 @@ def test_only_a_404_of_the_api_server_means_that_an_object_does_not_exist(sandbo
     assert (absent and absent.status, unknown and unknown.status) == (404, 0)
 
 
+def test_an_error_of_credentials_names_what_to_check(sandbox: Sandbox, cluster: Cluster) -> None:
+    sandbox.inject(Fault("GET", status=401))
+
+    error = read(cluster)
+
+    assert error and error.message.endswith("does not accept these credentials; check the context's user")
+
+
 @pytest.fixture
 def ten(sandbox: Sandbox, cluster: Cluster) -> list[str]:
     """Create ten ConfigMaps of 100 kB; return their names."""

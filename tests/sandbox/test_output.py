@@ -333,7 +333,8 @@ def test_rows_of_a_dry_run_repair_contain_that_it_is_one(api: Api) -> None:
     assert all(" created (dry run)  " in line or "mirror-audit (dry run): " in line for line in written)
     assert any(line.startswith("mirror-audit (dry run): ") for line in planned)
     assert " created (server dry run)  " in checked
-    assert "repaired" not in checked.replace("repaired (server dry run)", "")
+    assert re.search(r"[:,] \d repaired \(server dry run\)$", checked, re.M)
+    assert re.search(r"[:,] \d repaired$", repair("--repair", output="text").stdout, re.M)
 
 
 def test_a_404_of_another_object_does_not_mean_that_the_namespace_is_missing(sandbox: Sandbox, api: Api) -> None:

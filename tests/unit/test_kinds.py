@@ -1,4 +1,4 @@
-"""The table of kinds is the only place that distinguishes kinds; the docs, components and chart have the same."""
+"""The table of kinds is the only place that distinguishes kinds; components and the chart have the same."""
 
 import ast
 import re
@@ -15,7 +15,6 @@ from jobs.kit.values import resources
 from tests.canary import canary
 from tests.manifests import ROOT, load
 
-PAGE = (ROOT / "docs" / "sync-copies.md").read_text()
 FOLDER = ROOT / "jobs" / "core" / "sync_copies"
 WITH_COMPONENT = [kind for kind in KINDS.values() if kind.component]
 
@@ -42,26 +41,6 @@ def test_no_other_module_compares_with_a_kind_or_a_rule_type() -> None:
 
 def test_the_rule_types_are_those_of_the_table() -> None:
     assert (*KINDS,) == RULE_TYPES
-
-
-def rows() -> dict[str, list[str]]:
-    """The cells of the table in the docs, by rule type."""
-    found = re.search(r"test_kinds.py -->\n.*\n.*\n((?:\|.*\n)+)", PAGE)
-    assert found
-    cells = ([cell.strip() for cell in line.strip("|").split("|")] for line in found[1].splitlines())
-    return {first.strip("`"): others for first, *others in cells}
-
-
-def test_the_docs_have_each_kind_with_its_copied_fields() -> None:
-    assert [*rows()] == [*KINDS]
-    for rule_type, (fields, never, recreated, _, component) in rows().items():
-        kind = KINDS[rule_type]
-        named = set(re.findall(r"`([\w.]+)`", fields))
-        assert named <= set(kind.layout.fields) if kind.layout.has_data else named == set(kind.layout.fields)
-        assert (f"`{kind.layout.fixed}`" in recreated) == bool(kind.layout.fixed)
-        assert component == (f"`{kind.component}`" if kind.component else "none")
-        plain = Kind(kind.layout)
-        assert bool(never) == (kind[1:3] != plain[1:3]), "never_named and why_no_content"
 
 
 @pytest.mark.parametrize("kind", WITH_COMPONENT, ids=lambda kind: kind.component)

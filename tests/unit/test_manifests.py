@@ -270,19 +270,6 @@ def test_only_jobs_that_read_their_pod_get_its_name() -> None:
     assert {name for name, env in pods.items() if field in env} == {"mirror-audit", "mirror-repair"}
 
 
-def test_the_docs_derive_each_deadline() -> None:
-    page = (ROOT / "docs" / "performance.md").read_text()
-    (table,) = re.findall(r"<!-- deadlines: .*? -->\n(.*?)<!-- end -->", page, re.S)
-
-    derived = {name: int(seconds) for name, seconds in re.findall(r"^\| ([\w-]+) \| (\d+) s \|", table, re.M)}
-
-    shipped = {name: each["spec"]["jobTemplate"]["spec"]["activeDeadlineSeconds"] for name, each in CRON.items()}
-    assert {name: shipped.get(name) for name in derived} == derived
-    not_measured = {name: seconds for name, seconds in shipped.items() if name not in derived}
-    most = min(derived.values())
-    assert {name: seconds for name, seconds in not_measured.items() if seconds > most} == {}, f"at most {most} s"
-
-
 @pytest.mark.parametrize("name", CRON)
 def test_runs_of_a_cron_job_cannot_overlap_or_hang(name: str) -> None:
     spec = CRON[name]["spec"]

@@ -1,6 +1,5 @@
 """The metrics of a run: their names, their labels, and how many series there are at most."""
 
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -38,9 +37,7 @@ from jobs.kit.values.model import (
 )
 from jobs.kit.values.reads import Head
 from jobs.kit.values.registry import JOBS
-from tests.manifests import ROOT
 
-PAGE = (ROOT / "docs" / "metrics.md").read_text()
 MODULES = (gauges, gauges, of_rates, of_mirrors, of_rolls, of_rules)
 METRICS = {each for module in MODULES for each in vars(module).values() if isinstance(each, Metric)}
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
@@ -57,15 +54,6 @@ def values(samples: Iterator[Sample], metric: Metric) -> dict[tuple[str, ...], f
 
 def finding(code: str, severity: Severity = Severity.WARNING, change: Change | None = None, name: str = "a") -> Finding:
     return Finding(code, severity, ObjectKey("ConfigMap", name, "team"), "", change, subjects=("settings",))
-
-
-def test_the_page_lists_all_metrics_with_their_labels_and_meaning() -> None:
-    table = re.search(r"<!-- read by tests/unit/test_metrics.py -->\n(?:\|[^\n]*\n){2}(.*?)<!-- end -->", PAGE, re.S)
-    assert table
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table[1].splitlines()]
-    documented = {Metric(name.strip("`"), text, tuple(re.findall("`(.*?)`", labels))) for name, labels, _, text in rows}
-
-    assert documented == METRICS
 
 
 def test_no_label_is_a_namespace() -> None:

@@ -16,6 +16,7 @@ from jobs.core.status.problems import Evaluated, todo
 from jobs.core.status.text import text
 from jobs.kit.values.model import Brake, ExitCode, Finding, ObjectKey, Plan, Severity, Summary
 from jobs.kit.values.registry import JOBS
+from tests.generated import check
 from tests.hostile_text import HOSTILE, left_in
 from tests.installations import (
     NOW,
@@ -33,7 +34,6 @@ from tests.installations import (
     write,
 )
 from tests.manifests import ROOT
-from tests.repository.test_docs import check
 
 COLORS = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -523,6 +523,8 @@ def test_custom_resources_whose_job_is_suspended_or_missing_are_a_problem() -> N
     ]
     todo = document(observed, NOW)["problems"][1]["todo"]
     assert todo.startswith("kubectl patch cronjob sync-copies -n kube-chores -p ")
+    assert "2 things are wrong:" in shown(observed)
+    assert "1 thing is wrong:" in shown(with_jobs(cronjobs=[cronjob("sync-copies", suspended=True)], rules=[rule]))
 
 
 def test_a_suspended_sync_copies_of_another_namespace_reads_no_rules() -> None:
@@ -534,6 +536,9 @@ def test_a_suspended_sync_copies_of_another_namespace_reads_no_rules() -> None:
 
     assert problems(with_jobs(cronjobs=[own, tenant], rules=[stray])) == []
     assert problems(suspended) == [("warning", "sync-copies", "not-read")]
+    assert document(suspended, NOW)["problems"][0]["todo"].startswith("move them to namespace kube-chores")
+    (unread,) = document(with_jobs(cronjobs=[cronjob("fetch-rates", ago(minutes=8))], rules=[stray]), NOW)["problems"]
+    assert (unread["code"], unread["todo"]) == ("not-read", "install the job, or delete them")
 
 
 def test_mirrors_need_one_of_the_jobs_that_audit_them() -> None:

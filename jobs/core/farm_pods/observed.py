@@ -15,7 +15,7 @@ from jobs.kit.values.reads import Download, ReadResult, decode, decode_plain
 from jobs.kit.values.resources import FARM_PODS
 
 OPT_IN = "kubechores.dev/farm"
-MAX_OBJECTS = 10_000  # about 11 MB in etcd, and one first run of the CronJob
+MAX_OBJECTS = 10_000  # about 11 MB in etcd, and two first runs of the CronJob
 WRITES_PER_SECOND = 20
 # A run has 256 MiB of memory (cronjobs/) and keeps each FarmPod that it repairs. A FarmPod of this job has 1 KiB.
 _MOST_FARM_POD_BYTES = 64 << 10

@@ -365,7 +365,7 @@ def removals(
 ) -> tuple[list[tuple[Finding, Step]], Sequence[Brake]]:
     """Choose the next step for each orphan, unless too many mirrors would be removed at once.
 
-    The deletion brake counts mirrors. It blocks no removal in progress.
+    The deletion brake counts mirrors whose removal starts. It blocks all removals, also those in progress.
     """
     by_mirror: dict[str, list[ObjectKey]] = {}
     removed: set[str] = set()

@@ -200,7 +200,7 @@ def _undecoded(found: InvalidObject) -> Finding:
 
 MOST_BYTES_OF_NAMESPACE = 16 << 20  # of its workloads, which are a few KiB each
 MOST_OF_NAMESPACE = 5_000
-MOST = 50_000  # a run reads about 500 in a second, and ends after 240
+MOST = 50_000  # a run reads about 500 in a second, and ends after 120
 _MANY_SOURCES = (
     f"a run reads at most {MOST_OF_NAMESPACE} ConfigMaps and Secrets of a namespace, and {MOST} of all; the next run "
     "reads those of others"

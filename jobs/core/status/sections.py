@@ -198,7 +198,7 @@ def problems(document: Document) -> Element:
         f"{more} more {code} of {job}{f' in {place}' if place else ''}"
         for (job, code, place), more in repeated.most_common(MOST_ROWS)
     ]
-    note = f"Not shown: {listed(texts, MOST_NAMES)}. `chores status -o json` has all of them."
+    note = f"Not shown: {listed(texts, MOST_NAMES)}. `chores status -o json` has more."
     return section("problems", "Problems", *([_note(note)] if texts else []), content)
 
 
@@ -303,7 +303,7 @@ def _table(caption: str, columns: Columns, items: Sequence[Document], empty: str
     made = table(caption, columns, items[:MOST_ROWS])
     if len(items) > MOST_ROWS:
         number = max(of_all, len(items))
-        made.append(_note(f"The first {MOST_ROWS} of {number} rows. `chores status -o json` has all of them."))
+        made.append(_note(f"The first {MOST_ROWS} of {number} rows. `chores status -o json` has more."))
     return made
 
 

@@ -151,7 +151,7 @@ class Kind(NamedTuple):
         return why or (self.why_no_content(read.content, read.header.labels) if read.content else "")
 
 
-# By the ruleType of rules. The table in docs/sync-copies.md#kinds describes them.
+# By the ruleType of rules. The table in docs/copyratorrule.md#kinds is written from them.
 KINDS: Mapping[str, Kind] = {
     "configmap": Kind(
         CONFIGMAP,
