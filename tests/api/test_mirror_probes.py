@@ -76,10 +76,10 @@ def silent() -> Iterator[Silent]:
 
 
 def ready_condition(api: Api, name: str) -> Object:
-    """Return the Ready condition of a RegistryMirror, or an empty dict if it has none."""
+    """Return the Ready condition of a RegistryMirror; an empty dict if no run wrote it."""
     path = f"/apis/kubechores.dev/v1/registrymirrors/{name}"
-    found = api.call("GET", path).get("status", {}).get("conditions", [])
-    return next(iter(found), {})
+    (found, *_) = api.call("GET", path)["status"]["conditions"]
+    return {} if found["reason"] == "NotRead" else dict(found)
 
 
 def writes_about(api: Api, name: str) -> list[str]:

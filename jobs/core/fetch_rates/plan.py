@@ -48,6 +48,8 @@ _REASONS = (
     ("unavailable", "Unavailable"),
     (_PROVIDERS_DIFFER, "ProvidersDiffer"),
 )
+# Reasons that another run may find resolved.
+_TRANSIENT = frozenset({"Failed", "Terminating", "Unavailable", "Unreadable", "WebhookFailed", "WriteConflict"})
 
 
 def plan(observed: Observed, settings: Settings, now: datetime) -> Plan:
@@ -143,7 +145,7 @@ def status_updates(
         before = head.status_as(RateStatus)
         values = structs.asdict(quote) if quote else dict.fromkeys(Quote.__struct_fields__, "")
         values |= _last_change(before, quote, now)
-        updates.append(status_update(head, EXCHANGE_RATES, before, condition, now, **values))
+        updates.append(status_update(head, EXCHANGE_RATES, before, condition, now, transient=_TRANSIENT, **values))
     return [update for update in updates if update]
 
 

@@ -45,6 +45,8 @@ _TODO: Mapping[str, Mapping[str, str]] = {
         "source-missing": "correct spec.names of the rule, or create the source",
         "nothing-selected": "correct the selectors of the rule, or create its source and target",
         "not-opted-in": 'annotate the namespace with kubechores.dev/copies: "true", or remove it from the rule',
+        "expired": "remove the certificates that are no longer valid from the source",
+        "not-for-pulls": "narrow the rule to Secrets of type kubernetes.io/dockerconfigjson",
     },
     "fetch-rates": {
         "conflict": "rename or delete the object, or set spec.configMapName",

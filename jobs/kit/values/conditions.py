@@ -6,7 +6,7 @@ https://github.com/kubernetes/community/blob/master/contributors/devel/sig-archi
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -20,6 +20,9 @@ from jobs.kit.values.resources import Resource
 from jobs.kit.values.text import visible
 
 READY = "Ready"
+# What kstatus adds to Ready=False: a later run may make the resource ready, or a person must act first. Neither exists
+# if it is ready. https://github.com/kubernetes-sigs/cli-utils/blob/master/pkg/kstatus/README.md
+RECONCILING, STALLED = "Reconciling", "Stalled"
 # The API allows 32768; a table column needs less.
 LONGEST_MESSAGE = 2048
 _LONGEST_EVENT = 1024  # as in client-go's recorder
@@ -78,22 +81,39 @@ def about(key: ObjectKey, resource: Resource, text: str) -> str:
 
 
 def status_update(
-    head: Head, resource: Resource, before: Any, condition: Condition, now: datetime, **fields: Any
+    head: Head,
+    resource: Resource,
+    before: Any,
+    ready: Condition,
+    now: datetime,
+    *,
+    transient: Container[str],
+    **fields: Any,
 ) -> StatusUpdate | None:
-    """Return the update that sets `condition` and `fields`, with an Event if the condition changed.
+    """Return the update that sets condition `ready` and `fields`, with an Event if the condition changed.
 
     `before` is the status that an earlier run wrote, a Struct with `observed_generation`, `conditions` and `fields`.
-    Returns None if the status is up to date. Conditions of other types stay. The lastTransitionTime stays unless the
-    condition's status changed.
+    Returns None if the status is up to date. Conditions of other clients stay. The lastTransitionTime stays unless the
+    condition's status changed. If it is not ready for a reason that is not `transient`, a person must act first.
     """
-    old = next((each for each in before.conditions if each.type == condition.type), None)
-    time = old.last_transition_time if old and old.status == condition.status else timestamp(now)
-    condition = structs.replace(condition, observed_generation=head.generation, last_transition_time=time)
-    others = (each for each in before.conditions if each.type != condition.type)
-    after = structs.replace(before, observed_generation=head.generation, conditions=(*others, condition), **fields)
+    old = {each.type: each for each in before.conditions}
+
+    def stamped(condition: Condition) -> Condition:
+        last = old.get(condition.type)
+        time = last.last_transition_time if last and last.status == condition.status else timestamp(now)
+        return structs.replace(condition, observed_generation=head.generation, last_transition_time=time)
+
+    made = [stamped(ready)]
+    if ready.status != "True":
+        is_stalled = ready.status == "False" and ready.reason not in transient
+        made.append(stamped(structs.replace(ready, type=STALLED if is_stalled else RECONCILING, status="True")))
+    others = (each for each in before.conditions if each.type not in (READY, RECONCILING, STALLED))
+    after = structs.replace(before, observed_generation=head.generation, conditions=(*others, *made), **fields)
     if after == before:
         return None
-    new_event = event(head.key, resource.api_version, head.uid, condition, now) if condition != old else None
+    condition = made[0]
+    is_changed = condition != old.get(READY)
+    new_event = event(head.key, resource.api_version, head.uid, condition, now) if is_changed else None
     # Every field: a merge patch keeps a field that it does not contain, and null removes it.
     patch = {name: None if value == "" else value for name, value in msgspec.to_builtins(after).items()}
     return StatusUpdate(head.key, head.uid, patch, new_event)
