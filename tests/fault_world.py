@@ -76,10 +76,10 @@ class World:
         sent = filter(is_write, self.requests())
         return [each for each in sent if not (each.path.endswith("/events") and each.status == 409)]
 
-    def stored(self, plural: str, group: str = "") -> State:
+    def stored(self, plural: str, group: str = "", version: str = "v1") -> State:
         """All objects of a resource, whole, as the embedded cluster stores them."""
         cluster = self.sandbox.cluster
-        resource = cluster.find(group, "v1", plural)
+        resource = cluster.find(group, version, plural)
         assert resource
         with cluster.store.lock:
             return {(plural, each.namespace, each.name): each.obj for each in cluster.store.items(resource)}
@@ -97,8 +97,8 @@ class FaultWorld:
     that `reads_again` reads everything after each step: such reads are disturbed once. With `independent_writes` each
     object is written whatever becomes of the others. `disturbs` are the resources whose requests are disturbed, if
     another world of the job has the others; None: all. `read_singly` are the resources whose objects a run reads one by
-    one if a list of whole objects fails. `read_by_name` are the names of objects that each run reads with one request.
-    After this number of `runs` nothing is left to write.
+    one if a list of whole objects fails. The API of `optional` resources need not be installed. `read_by_name` are the
+    names of objects that each run reads with one request. After this number of `runs` nothing is left to write.
     """
 
     name: str
@@ -114,6 +114,7 @@ class FaultWorld:
     independent_writes: bool = True
     disturbs: frozenset[str] | None = None
     read_singly: frozenset[str] = frozenset()
+    optional: frozenset[str] = frozenset()
     read_by_name: frozenset[str] = frozenset()
     runs: int = 1
 

@@ -5,8 +5,11 @@ The embedded API server runs no controllers of workloads, so tests write the sta
 
 from typing import Any
 
+import yaml
+
 from tests.apis import Api, Object, wait_for
 from tests.canary import canary
+from tests.manifests import ROOT
 from tests.worlds import encoded
 
 OPT_IN = "kubechores.dev/roll-on-config-change"
@@ -20,6 +23,8 @@ KEY: Object = {
 }
 # The Secret of the key, for a run outside a pod.
 KEY_FLAG = ("--key-secret", "kube-chores/roll-workloads-key")
+ROLLOUTS: Object = yaml.safe_load((ROOT / "tests" / "argo_rollouts_crd.yaml").read_text())
+HEALTHY = {"phase": "Healthy", "availableReplicas": 1, "replicas": 1, "updatedReplicas": 1}
 FROM_A_VOLUME: Object = {"volumes": [{"name": "config", "configMap": {"name": "settings"}}]}
 
 
@@ -53,6 +58,19 @@ def workload(
         },
         "spec": {"selector": {"matchLabels": labels}, "template": template, **size, **own, **spec},
     }
+
+
+def rollout(namespace: str, name: str = "web", **fields: Any) -> Object:
+    """Return a Rollout of Argo Rollouts; the CRD is ROLLOUTS."""
+    made = workload(namespace, name, replicas=1, **fields)
+    return {**made, "apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout"}
+
+
+def with_status(api: Api, made: Object, **status: Any) -> None:
+    """Write the status of a Rollout as its controller does: by default, all of it is healthy."""
+    found = api.read(made)
+    observed = {"observedGeneration": str(found["metadata"]["generation"])}
+    api.patch_status(made, {**HEALTHY, **observed, "restartedAt": found["spec"].get("restartAt"), **status})
 
 
 def settle(api: Api, made: Object) -> Object:

@@ -12,7 +12,7 @@ from tests.api.test_rights import REVIEWS, used
 from tests.apis import Api, wait_for
 from tests.every_job import fault_worlds, rights_worlds
 from tests.manifests import COPIES, everything
-from tests.rights import RBAC, bind
+from tests.rights import RBAC, bind, grant
 
 pytestmark = pytest.mark.usefixtures("installed")
 ROLES = {each["metadata"]["name"]: each for each in everything() if each["kind"] == "ClusterRole"}
@@ -22,6 +22,9 @@ ARGUMENTS = {"sync-copies": ("-n", "kube-chores")}  # outside of a pod, its rule
 OWN = "kubechores.dev"
 # What --explain reads, in the worlds of tests/every_job.
 EXPLAINED = {"sync-copies": "team-{}/none", "roll-workloads": "shop-{}/rolled"}
+# Argo Rollouts installs a role with these rights, which is aggregated to `view`.
+OF_ROLLOUTS = {("get", "rollouts"), ("list", "rollouts")}
+ROLLOUTS_READ = {"apiGroups": ["argoproj.io"], "resources": ["rollouts"], "verbs": ["get", "list"]}
 CUSTOM_RESOURCES = [each["spec"]["names"]["plural"] for each in everything() if each["kind"].startswith("Custom")]
 
 
@@ -57,7 +60,9 @@ def test_the_roles_for_users_are_enough_for_every_dry_run_and_no_right_is_unused
             world.build(request, runs[account])
     connect_with(monkeypatch, in_pod=False)
     name = user(api, *READER)
+    grant(api, {"apiGroup": RBAC, "kind": "User", "name": name}, ROLLOUTS_READ)
     wait_for(lambda: reads(api, name, "/api/v1/secrets?limit=1"), "the rights of the user")
+    wait_for(lambda: reads(api, name, "/apis/argoproj.io/v1alpha1/rollouts?limit=1"), "the rights on Rollouts")
     needed = set()
     for account, world in rights_worlds().items():
         arguments = (*world.arguments, *ARGUMENTS.get(account, ()), "-v")
@@ -78,7 +83,7 @@ def test_the_roles_for_users_are_enough_for_every_dry_run_and_no_right_is_unused
         assert {each.status for each in api.writes()} == ({403} if fault_worlds()[account].writes else set()), account
 
     rights = set().union(*map(granted, READER))
-    assert needed - REVIEWS <= {right[1:] for right in rights}
+    assert needed - REVIEWS - OF_ROLLOUTS <= {right[1:] for right in rights}
     assert {right[1:] for right in rights if right[0] != OWN} <= needed
 
 

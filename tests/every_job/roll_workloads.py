@@ -9,11 +9,24 @@ import pytest
 
 from jobs.kit.values.resources import EVENTS
 from tests.api.conftest import Run, runs
-from tests.apis import Api
+from tests.apis import Api, wait_for
 from tests.every_job import RightsWorld, Scenario
 from tests.every_job.outputs import listed, shown
 from tests.fault_world import FaultWorld, Object, State, World, kinds, metadata
-from tests.workloads import BASELINE, FROM_A_VOLUME, KEY, KEY_FLAG, KINDS, ROLL_ID, set_key, settle, workload
+from tests.workloads import (
+    BASELINE,
+    FROM_A_VOLUME,
+    KEY,
+    KEY_FLAG,
+    KINDS,
+    ROLL_ID,
+    ROLLOUTS,
+    rollout,
+    set_key,
+    settle,
+    with_status,
+    workload,
+)
 from tests.worlds import configmap, namespace_object, secret
 
 JOB = "roll-workloads"
@@ -61,6 +74,55 @@ def _first(api: Api) -> Iterator[Mapping[str, str]]:
     for kind in ("StatefulSet", "DaemonSet"):
         api.create(workload("shop", "no-secret", kind))
     yield ENV
+
+
+@contextmanager
+def _rollouts(api: Api) -> Iterator[Mapping[str, str]]:
+    """A run rolls a Rollout and a workload whose period is over. Two are deferred: paused, and outside of a window."""
+    api.create(ROLLOUTS)
+    api.create(namespace_object("shop"))
+    set_key(api)
+    api.create(configmap("shop"))
+    web, paused, other, weekly = (
+        rollout("shop"),
+        rollout("shop", "paused"),
+        workload("shop", "outside"),
+        workload("shop", "weekly", pod={}),
+    )
+    weekly["metadata"]["annotations"]["kubechores.dev/roll-every"] = "168h"
+    for each in (web, paused):
+        api.create(each)
+        with_status(api, each)
+    for each in (other, weekly):
+        settle(api, api.create(each))
+    env = {**ENV, "CHORES_ARGO_ROLLOUTS": "1", "CHORES_ROLL_WINDOW": "* * * * * 1h"}
+    run = runs(JOB, api.kubeconfig, env)
+    assert run().summary == {"annotated": 4}
+    settle(api, weekly)
+    assert run().summary == {"annotated": 1, "unchanged": 3}, "its period begins"
+    baseline = api.read(weekly)["metadata"]["annotations"][BASELINE]
+    begun = re.sub(r'"recorded":"\d{4}', '"recorded":"2020', baseline)
+    closed = {"kubechores.dev/roll-window": "0 0 29 2 * 1m"}
+    api.patch(weekly, {"metadata": {"annotations": {BASELINE: begun}}})
+    api.patch(other, {"metadata": {"annotations": closed}})
+    for each in (other, weekly):
+        api.patch_status(each, {"observedGeneration": 9})
+    for each, status in ((web, {}), (paused, {"phase": "Paused", "message": "CanaryPauseStep"})):
+        done = {"observedGeneration": "9", "restartedAt": "2100-01-01T00:00:00Z"}
+        with_status(api, each, **done, **status)  # as if its controller did each roll at once
+    api.patch(configmap("shop"), {"data": {"a": "changed"}})
+    for number in range(4):
+        api.create(workload("shop", f"unrelated-{number}", opted_in=None))
+    yield env
+
+
+def _with_rollouts(world: World) -> State:
+    """Return the state, with Rollouts without the times of their restarts."""
+    found = _state(world)
+    for key, obj in world.stored("rollouts", "argoproj.io", "v1alpha1").items():
+        text = obj["metadata"]["annotations"].get(BASELINE, "").partition('"sources"')[2]
+        found[key] = {"baseline": text, "is_restarted": "restartAt" in obj["spec"]}
+    return found
 
 
 def _filled(world: World) -> State:
@@ -131,6 +193,22 @@ FAULTS = [
         independent_writes=False,
         runs=2,
     ),
+    FaultWorld(
+        name=f"{JOB} of Rollouts and times",
+        job=JOB,
+        build=_rollouts,
+        state=_with_rollouts,
+        untouched=_untouched,
+        summary={"deferred": 2, "restarted": 2},
+        sent=kinds(
+            list=f"namespaces cronjobs jobs rollouts {_WORKLOADS}",
+            get="configmaps",
+            create="events",
+            patch="rollouts deployments",
+        ),
+        read_singly=frozenset({"deployments", "rollouts"}),
+        optional=frozenset({"rollouts"}),
+    ),
 ]
 
 
@@ -143,17 +221,27 @@ def _to_roll(request: pytest.FixtureRequest, roll: Run) -> None:
     source = api.create(configmap(space))
     api.create(secret(space))
     made = [api.create(workload(space, "rolled", kind)) for kind in KINDS]
-    assert roll().exit_code == 0
+    api.create(ROLLOUTS)
+    request.addfinalizer(lambda: _deleted(api, ROLLOUTS))
+    argo = api.create(rollout(space, "rolled"))
+    with_status(api, argo)
+    assert roll("--argo-rollouts").exit_code == 0
     for each in made:
         settle(api, each)
     api.patch(source, {"data": {"a": "changed"}})
     api.create(workload(space, "fresh", pod=LOGIN))
     for number in range(7):  # so many that the others are read by name
-        api.create(workload(space, f"unrelated-{number}", opted_in=None))
+        for make in (workload, rollout):
+            api.create(make(space, f"unrelated-{number}", opted_in=None))
     set_key(api, None)
 
 
-RIGHTS = [RightsWorld(JOB, _to_roll, "roll")]
+def _deleted(api: Api, obj: Object) -> None:
+    api.delete(obj)
+    wait_for(lambda: api.get(obj) is None, "the CRD to be deleted")
+
+
+RIGHTS = [RightsWorld(JOB, _to_roll, "roll", ("--argo-rollouts",))]
 
 
 # the output that users read

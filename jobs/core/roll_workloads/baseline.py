@@ -28,7 +28,9 @@ ROLL_OPT_IN = "kubechores.dev/roll-on-config-change"
 BASELINE = "kubechores.dev/config-baseline"
 ROLL_ID = "kubechores.dev/config"  # on the pod template
 TEMPLATE_FIELD = f"spec.template.metadata.annotations[{ROLL_ID}]"
+RESTART_FIELD = "spec.restartAt"  # of a Rollout
 _VERSION = 1
+_FIRST_YEAR = 2000
 # For workloads with Secrets. A release without keys would compare fingerprints that it computes without a key.
 _KEYED_VERSION = 2
 
@@ -39,7 +41,7 @@ class Baseline(Struct, frozen=True, rename="camel", omit_defaults=True):
     `key` is the id of the key for fingerprints of Secrets; empty if the workload uses no Secrets. `early` is the number
     of consecutive rolls, up to the last one, that replaced a stuck rollout. The last roll made the
     pod template with the digest `template` and the `generation`: a workload with that template runs, or starts, its
-    pods.
+    pods. `recorded` is when the `period` of a workload began, which has the text of its annotation.
     """
 
     version: int
@@ -50,6 +52,8 @@ class Baseline(Struct, frozen=True, rename="camel", omit_defaults=True):
     early: Annotated[int, Meta(ge=0)] = 0
     template: str = ""
     generation: int = 0
+    recorded: Annotated[datetime, Meta(tz=True)] | None = None
+    period: str = ""
 
     def encode(self) -> str:
         """Return the value of the annotation; equal baselines have equal values."""
@@ -60,32 +64,25 @@ class Baseline(Struct, frozen=True, rename="camel", omit_defaults=True):
         return [name for name in sorted(now) if self.sources.get(name) != now[name]]
 
 
-def create(
-    uid: str,
-    sources: Mapping[str, str],
-    key: str,
-    rolled_at: datetime | None = None,
-    early: int = 0,
-    template: str = "",
-    generation: int = 0,
-) -> Baseline:
-    """Return a baseline of the current version; `rolled_at` is truncated to seconds."""
+def create(uid: str, sources: Mapping[str, str], key: str, rolled_at: datetime | None = None) -> Baseline:
+    """Return a baseline of the current version; the time is truncated to seconds."""
     version = _KEYED_VERSION if key else _VERSION
-    whole = rolled_at.replace(microsecond=0) if rolled_at else None
-    return Baseline(version, uid, sources, key, whole, early, template, generation)
+    return Baseline(version, uid, sources, key, rolled_at.replace(microsecond=0) if rolled_at else None)
 
 
 def parse(text: str, uid: str) -> Baseline | None:
     """Return the baseline from the annotation of a workload.
 
     None if it is not valid, its version is unknown, or its uid is that of another workload: the workload was copied or
-    restored.
+    restored. A time before there was this job is not valid.
     """
     try:
         found = decode(text, Baseline)
     except InvalidObjectError:
         return None
-    return found if found.version in (_VERSION, _KEYED_VERSION) and found.uid == uid else None
+    is_known = found.version in (_VERSION, _KEYED_VERSION) and found.uid == uid
+    times = [each for each in (found.rolled_at, found.recorded) if each]
+    return found if is_known and all(each.year >= _FIRST_YEAR for each in times) else None
 
 
 def next_roll_id(before: str, after: Baseline) -> str:
@@ -99,7 +96,8 @@ def next_roll_id(before: str, after: Baseline) -> str:
 class BaselinePatch(Body, frozen=True, gc=False):
     """The merge patch of exactly one version of a workload: a baseline, and with a `roll_id` a rolling restart.
 
-    `last_roll` is not sent: it is the time of the workload's previous roll, as text.
+    The restart of a Rollout is `restart_at`, a time in RFC 3339, in place of `roll_id`. `last_roll` is not sent: it is
+    the time of the workload's previous roll, as text.
     """
 
     uid: str
@@ -107,20 +105,28 @@ class BaselinePatch(Body, frozen=True, gc=False):
     baseline: str
     roll_id: str = ""
     last_roll: str = ""
+    restart_at: str = ""
 
     def encode(self) -> bytes:
         """Return the patch as JSON."""
         metadata = {"uid": self.uid, "resourceVersion": self.resource_version, "annotations": {BASELINE: self.baseline}}
-        template = {"template": {"metadata": {"annotations": {ROLL_ID: self.roll_id}}}}
-        return msgspec.json.encode({"metadata": metadata, **({"spec": template} if self.roll_id else {})})
+        spec: dict[str, object] = {}
+        if self.roll_id:
+            spec["template"] = {"metadata": {"annotations": {ROLL_ID: self.roll_id}}}
+        if self.restart_at:
+            spec["restartAt"] = self.restart_at
+        return msgspec.json.encode({"metadata": metadata, **({"spec": spec} if spec else {})})
 
     def changed_by_server(self, response: bytes) -> tuple[str, ...]:
         """Return the annotations whose values in the response differ from those that were sent."""
         kept = decode(response, _Patched)
         found = (kept.metadata.annotations or {}).get(BASELINE) == self.baseline
         roll_id = (kept.spec.template.metadata.annotations or {}).get(ROLL_ID)
-        rolled = not self.roll_id or roll_id == self.roll_id
-        lost = {f"metadata.annotations[{BASELINE}]": not found, TEMPLATE_FIELD: not rolled}
+        lost = {
+            f"metadata.annotations[{BASELINE}]": not found,
+            TEMPLATE_FIELD: bool(self.roll_id) and roll_id != self.roll_id,
+            RESTART_FIELD: bool(self.restart_at) and kept.spec.restart_at != self.restart_at,
+        }
         return tuple(name for name, is_lost in lost.items() if is_lost)
 
     def fits_without_others(self) -> bool:
@@ -137,8 +143,9 @@ class _Template(Struct):
     metadata: _Metadata = field(default_factory=_Metadata)
 
 
-class _Spec(Struct):
-    template: _Template
+class _Spec(Struct, rename="camel"):
+    template: _Template = field(default_factory=_Template)
+    restart_at: str | None = None
 
 
 class _Patched(Struct):

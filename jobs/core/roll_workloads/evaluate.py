@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import NamedTuple, TypeVar
+
+from msgspec import structs
 
 from jobs.core.roll_workloads import baseline
-from jobs.core.roll_workloads.baseline import TEMPLATE_FIELD, Baseline, BaselinePatch
+from jobs.core.roll_workloads.baseline import RESTART_FIELD, TEMPLATE_FIELD, Baseline, BaselinePatch
 from jobs.core.roll_workloads.observed import Observed, Settings
 from jobs.core.roll_workloads.references import Reference, Source, fingerprint, missing
+from jobs.core.roll_workloads.schedule import (
+    EVERY,
+    WINDOW,
+    Annotations,
+    Window,
+    due,
+    is_open,
+    next_opening,
+    parse_period,
+    parse_windows,
+)
 from jobs.core.roll_workloads.workloads import Deferral, DeferralCode, Workload, kubectl
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.model import Action, Change, Dependency, FieldDiff, Finding, ObjectKey, Severity
 from jobs.kit.values.reads import read_failure, unreadable
-from jobs.kit.values.resources import SECRETS
+from jobs.kit.values.resources import DEPLOYMENTS, ROLLOUTS, SECRETS
 
 _MOST_DOUBLINGS = 6
 ROLLOUT_STUCK = "rollout-stuck"
 ROLLOUT_INCOMPLETE = "rollout-incomplete"
+PERIOD_OVER = "period-over"
+T = TypeVar("T")
 
 
 def evaluate(
@@ -34,7 +50,40 @@ def evaluate(
         return _finding("skipped", key, "is being deleted" if found else "does not exist", Severity.INFO)
     if isinstance(found, ApiError):
         return unreadable(key, found, read_failure(found, "the workload"))
-    keys = {each: ObjectKey(each.kind, each.name, key.namespace) for each in found.references if each.has_valid_name}
+    if found.template_of and found.template_of not in observed.workloads:
+        return [Dependency(found.template_of)]
+    others = observed.other_rollouts if key.kind == DEPLOYMENTS.kind else ()
+    if unread := [Dependency(each) for each in others if each not in observed.workloads]:
+        return unread
+    if rollout := observed.rollouts.get(key):
+        return _finding("skipped", key, f"its pod template is that of {rollout}, which is restarted", Severity.INFO)
+    uses = _uses(found, observed)
+    if isinstance(uses, ApiError):
+        return unreadable(key, uses, read_failure(uses, str(found.template_of)))
+    return _evaluate_uses(found, uses, observed, settings, now)
+
+
+def references_of(workload: Workload, observed: Observed) -> Sequence[Reference]:
+    """Return what the pods of a workload use, as far as it is known."""
+    found = _uses(workload, observed)
+    return () if isinstance(found, ApiError) else found
+
+
+def _uses(workload: Workload, observed: Observed) -> Sequence[Reference] | ApiError:
+    """Return what the pods of a workload use; a Rollout may have the pod template of a Deployment."""
+    if workload.template_of is None:
+        return workload.references
+    of = observed.workloads.get(workload.template_of)
+    if of is None:
+        return ApiError(404, f"spec.workloadRef: {workload.template_of} does not exist")
+    return of.references if isinstance(of, Workload) else of
+
+
+def _evaluate_uses(
+    found: Workload, uses: Sequence[Reference], observed: Observed, settings: Settings, now: datetime
+) -> Finding | Sequence[Dependency] | None:
+    key = found.key
+    keys = {each: ObjectKey(each.kind, each.name, key.namespace) for each in uses if each.has_valid_name}
     key_id = ""
     if any(each.kind == SECRETS.kind for each in keys):
         if observed.key is None:
@@ -49,8 +98,45 @@ def evaluate(
         key_id = observed.key.id
     if unread := [Dependency(source) for each, source in keys.items() if not _is_read(each, source, observed)]:
         return unread
-    sources = {each: observed.sources[keys[each]] if each in keys else None for each in found.references}
-    return _compare(found, sources, key_id, settings, now)
+    sources = {each: observed.sources[keys[each]] if each in keys else None for each in uses}
+    times = _times(found, observed, settings)
+    return _compare(found, sources, key_id, times, settings, now)
+
+
+class _Times(NamedTuple):
+    """When a workload may be rolled, and must be. A problem is that of the annotation that has priority."""
+
+    windows: tuple[Window, ...]
+    window_problem: str
+    period: timedelta | None
+    period_problem: str
+    period_text: str = ""
+
+
+def opening_after(workload: Workload, observed: Observed, settings: Settings, time: datetime) -> datetime | None:
+    """Return when the next window of a workload opens after this time; None if it has none."""
+    return next_opening(_times(workload, observed, settings).windows, time)
+
+
+def _times(workload: Workload, observed: Observed, settings: Settings) -> _Times:
+    """Return the times of a workload: its own annotations, else those of its namespace, else the options."""
+    namespace, own = workload.key.namespace, workload.schedule
+    shared = observed.schedules.get(namespace, Annotations())
+    windows, window_problem = _parsed(WINDOW, own.window, shared.window, namespace, parse_windows)
+    period, period_problem = _parsed(EVERY, own.every, shared.every, namespace, parse_period)
+    text = (own.every or shared.every or "") if period else ""
+    return _Times(settings.windows if windows is None else windows, window_problem, period, period_problem, text)
+
+
+def _parsed(
+    name: str, own: str | None, shared: str | None, namespace: str, parse: Callable[[str], T]
+) -> tuple[T | None, str]:
+    """Return the value of an annotation of a workload, else of its namespace, and its problem."""
+    text, where = (own, "") if own is not None else (shared, f"of namespace {namespace} ")
+    try:
+        return (None if text is None else parse(text)), ""
+    except ValueError as error:
+        return None, f"annotation {name} {where}is not valid: {error}"
 
 
 def _is_read(reference: Reference, key: ObjectKey, observed: Observed) -> bool:
@@ -62,6 +148,7 @@ def _compare(
     workload: Workload,
     sources: Mapping[Reference, Source | ApiError | None],
     key_id: str,
+    times: _Times,
     settings: Settings,
     now: datetime,
 ) -> Finding | None:
@@ -76,23 +163,46 @@ def _compare(
     actual = {each.used: fingerprint(each, source) for each, source in readable.items()}
     before = baseline.parse(workload.baseline, workload.uid)
     if before is None or before.key != key_id or before.sources.keys() != actual.keys():
-        last = (before.rolled_at, before.early, before.template, before.generation) if before else ()
-        return _baseline_recorded(workload, before, baseline.create(workload.uid, actual, key_id, *last))
+        after = baseline.create(workload.uid, actual, key_id)
+        if before:
+            after = structs.replace(before, version=after.version, sources=actual, key=key_id)
+        return _baseline_recorded(workload, before, after)
     changed = [each for each in readable if each.used in before.changed(actual)]
     if not changed:
-        return _rollout(workload, before, settings, now)
+        return _unchanged(workload, before, times, settings, now)
     what = f"{', '.join(map(str, changed))} changed"
-    if workload.deferral:
-        return _deferred(key, workload.deferral, f"{what}, but ")
     if too_soon := _too_soon(workload, {each: readable[each] for each in changed}, before, settings, now):
-        remedy = _stuck_pod_remedy(workload)
+        remedy = "" if workload.deferral else _stuck_pod_remedy(workload)
         return _deferred(key, too_soon, f"{what}, but ", f" ({remedy})" * bool(remedy))
+    if closed := _closed(times, settings, now):
+        return _deferred(key, closed, f"{what}, but ")
     if workload.is_stuck:
         remedy = _delete_pod_remedy(workload)
         what += f", and pods are not available{f' ({remedy})' * bool(remedy)}"
-    early = before.early + 1 if workload.is_stuck else 0
-    after = baseline.create(workload.uid, actual, key_id, now, early, workload.template, workload.generation + 1)
-    return _roll(workload, what, before, after)
+    return _roll(workload, what, before, _rolled(workload, before, actual, now))
+
+
+def _rolled(workload: Workload, before: Baseline, sources: Mapping[str, str], now: datetime) -> Baseline:
+    """Return the baseline after a roll."""
+    return structs.replace(
+        before,
+        sources=sources,
+        rolled_at=now.replace(microsecond=0),
+        early=before.early + 1 if workload.is_stuck else 0,
+        template=workload.template,
+        generation=workload.generation + 1,
+    )
+
+
+def _unchanged(
+    workload: Workload, before: Baseline, times: _Times, settings: Settings, now: datetime
+) -> Finding | None:
+    """Return the finding of a workload whose config is unchanged, or None."""
+    if rollout := _rollout(workload, before, settings, now):
+        return rollout
+    if problems := workload.schedule.problems():
+        return _finding("invalid", workload.key, "; ".join(problems))
+    return _periodic(workload, before, times, settings, now)
 
 
 def _rollout(workload: Workload, before: Baseline, settings: Settings, now: datetime) -> Finding | None:
@@ -141,13 +251,16 @@ def _delete_pod_remedy(workload: Workload, revisions: str = "") -> str:
 
 
 def _baseline_recorded(workload: Workload, before: Baseline | None, after: Baseline) -> Finding:
-    change = Change(Action.ANNOTATE, BaselinePatch(workload.uid, workload.resource_version, after.encode()))
     why = "its baseline was computed with another key"
     if before is None:
         why = "had no baseline"
     elif before.sources.keys() != after.sources.keys():
         why = "its pod template uses other config than before"
-    reason = f"{why}: the current config is recorded as its baseline; no pod restarts"
+    return _recorded(workload, after, f"{why}: the current config is recorded as its baseline; no pod restarts")
+
+
+def _recorded(workload: Workload, after: Baseline, reason: str) -> Finding:
+    change = Change(Action.ANNOTATE, BaselinePatch(workload.uid, workload.resource_version, after.encode()))
     return Finding("baseline-recorded", Severity.WARNING, workload.key, reason, change)
 
 
@@ -158,9 +271,13 @@ def _too_soon(
 
     A roll waits for a rollout in progress, for more changes of the config (settle) and after the last roll (cool_down).
     """
+    if workload.deferral:
+        return workload.deferral
     if workload.progress and not workload.is_stuck:
         see = kubectl(workload.key, "rollout status")
         return Deferral(DeferralCode.ROLLOUT_IN_PROGRESS, f"a rollout is in progress, {workload.progress}; see {see}")
+    if settings.only:
+        return None
     for reference, source in changed.items():
         if source and source.changed and _is_within(settings.settle, now - source.changed):
             until = f"a run rolls the workload {_span(settings.settle)} after the last change (--settle)"
@@ -172,6 +289,41 @@ def _too_soon(
         last = f"the workload was rolled {_span(now - before.rolled_at)} ago"
         return Deferral(DeferralCode.COOLING_DOWN, f"{last}: {until}")
     return None
+
+
+def _closed(times: _Times, settings: Settings, now: datetime) -> Deferral | None:
+    """Return that no window for rolls is open, and until when; None if one is, or none is set."""
+    if settings.only:
+        return None
+    if times.window_problem:
+        return Deferral(DeferralCode.INVALID_WINDOW, times.window_problem)
+    if not times.windows or is_open(times.windows, now):
+        return None
+    until = next_opening(times.windows, now)
+    then = f"until {until.isoformat(timespec='minutes')} ({until.tzinfo})" if until else "for a year at least"
+    return Deferral(DeferralCode.OUTSIDE_WINDOW, f"its window for rolls is closed {then}")
+
+
+def _periodic(workload: Workload, before: Baseline, times: _Times, settings: Settings, now: datetime) -> Finding | None:
+    """Return the finding of a workload whose period is over, begins or ends; None otherwise."""
+    if times.period_problem:
+        return None
+    if times.period is None:
+        after = structs.replace(before, recorded=None, period="")
+        ends = f"annotation {EVERY} was removed: its period is removed from the baseline; no pod restarts"
+        return _recorded(workload, after, ends) if before.period else None
+    # An earlier period does not count. Nor does a time in the future: a clock was wrong.
+    if before.recorded is None or before.recorded > now or before.period != times.period_text:
+        after = structs.replace(before, recorded=now.replace(microsecond=0), period=times.period_text)
+        return _recorded(workload, after, f"its period ({EVERY}) begins: recorded in its baseline; no pod restarts")
+    begins = [each for each in (before.rolled_at, before.recorded) if each and each <= now]
+    moment = due(times.period, str(workload.key), max(begins), now)
+    if moment is None:
+        return None
+    what = f"{EVERY} is due since {moment:%Y-%m-%dT%H:%M:%SZ}"
+    if why := _too_soon(workload, {}, before, settings, now) or _closed(times, settings, now):
+        return _deferred(workload.key, why, f"{what}, but ")
+    return _roll(workload, what, before, _rolled(workload, before, before.sources, now), PERIOD_OVER)
 
 
 def _wait(workload: Workload, before: Baseline, cool_down: timedelta) -> timedelta:
@@ -197,12 +349,18 @@ def _span(age: timedelta) -> str:
     return f"{seconds} s" if seconds < 120 else f"{seconds // 60} min"
 
 
-def _roll(workload: Workload, what: str, before: Baseline, after: Baseline) -> Finding:
-    roll_id = baseline.next_roll_id(workload.roll_id, after)
+def _roll(workload: Workload, what: str, before: Baseline, after: Baseline, code: str = "changed") -> Finding:
     last = before.rolled_at.isoformat() if before.rolled_at else ""
-    change = Change(Action.ROLL, BaselinePatch(workload.uid, workload.resource_version, after.encode(), roll_id, last))
-    diff = (FieldDiff(TEMPLATE_FIELD, workload.roll_id or None, roll_id),)
-    return Finding("changed", Severity.WARNING, workload.key, what, change, diff)
+    patch = BaselinePatch(workload.uid, workload.resource_version, after.encode(), last_roll=last)
+    if workload.key.kind == ROLLOUTS.kind:
+        assert after.rolled_at
+        patch = structs.replace(patch, restart_at=f"{after.rolled_at:%Y-%m-%dT%H:%M:%SZ}")
+        diff = (FieldDiff(RESTART_FIELD, None, patch.restart_at),)
+    else:
+        patch = structs.replace(patch, roll_id=baseline.next_roll_id(workload.roll_id, after))
+        diff = (FieldDiff(TEMPLATE_FIELD, workload.roll_id or None, patch.roll_id),)
+    change = Change(Action.ROLL, patch)
+    return Finding(code, Severity.WARNING, workload.key, what, change, diff)
 
 
 def _deferred(key: ObjectKey, why: Deferral, before: str = "", after: str = "") -> Finding:

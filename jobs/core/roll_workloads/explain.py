@@ -12,7 +12,7 @@ from typing import Any
 
 from jobs.core.roll_workloads import baseline
 from jobs.core.roll_workloads.baseline import ROLL_OPT_IN, Baseline
-from jobs.core.roll_workloads.evaluate import evaluate
+from jobs.core.roll_workloads.evaluate import evaluate, opening_after, references_of
 from jobs.core.roll_workloads.observed import Observed, OptIn, Settings
 from jobs.core.roll_workloads.references import Reference, Source, fingerprint, missing
 from jobs.core.roll_workloads.workloads import DeferralCode, Workload, kubectl
@@ -25,7 +25,7 @@ _COLUMNS = ("WORKLOAD", "STATE", "WHY")
 _MOST_KEYS = 3
 _MOST_REFERENCES = 50
 _MOST_DOUBLINGS = 7  # of --cool-down
-_ENDING = (DeferralCode.SETTLING.value, DeferralCode.COOLING_DOWN.value)
+_ENDING = (DeferralCode.SETTLING.value, DeferralCode.COOLING_DOWN.value, DeferralCode.OUTSIDE_WINDOW.value)
 
 
 def explanation(where: ObjectKey, made: Plan, observed: Observed, settings: Settings, now: datetime) -> Explanation:
@@ -42,14 +42,14 @@ def explanation(where: ObjectKey, made: Plan, observed: Observed, settings: Sett
         is_general = key.name == "(all)" or key == ObjectKey(NAMESPACES.kind, where.namespace)
         if key not in known and (is_named or is_general):
             rows += [_row(key, each.code, each.reason) for each in some]
-    return Explanation(_COLUMNS, tuple(rows), _summary(where, observed))
+    return Explanation(_COLUMNS, tuple(rows), _summary(where, observed, settings))
 
 
-def _summary(where: ObjectKey, observed: Observed) -> str:
+def _summary(where: ObjectKey, observed: Observed, settings: Settings) -> str:
     count = len(observed.listed)
     if not count:
         named = f" {where.name}" if where.name else ""
-        return f"no Deployment, StatefulSet or DaemonSet{named} in namespace {where.namespace}"
+        return f"no {settings.any_kind}{named} in namespace {where.namespace}"
     opted_in = sum(each.is_opted_in for each in observed.listed)
     return f"{opted_in} of {count} workload{'s' * (count > 1)} opted in"
 
@@ -66,7 +66,7 @@ def _row_of(each: OptIn, findings: Sequence[Finding], observed: Observed, settin
         return _row(each.key, code, reason)
     before = baseline.parse(workload.baseline, workload.uid)
     compared = None if code == "baseline-recorded" else before
-    uses = [(use, _state(use, compared, each.key, observed)) for use in workload.references]
+    uses = [(use, _state(use, compared, each.key, observed)) for use in references_of(workload, observed)]
     opted_in_by = f"namespace {each.key.namespace}" if each.value is None else "its annotation"
     return _row(
         each.key,
@@ -126,11 +126,13 @@ def _until(finding: Finding, key: ObjectKey, observed: Observed, settings: Setti
     if finding.deferral not in _ENDING or not isinstance(workload, Workload):
         return None
     before = baseline.parse(workload.baseline, workload.uid)
-    sources = [observed.sources.get(_key(use, key)) for use in workload.references]
+    sources = [observed.sources.get(_key(use, key)) for use in references_of(workload, observed)]
     waits = [(each.changed, settings.settle) for each in sources if isinstance(each, Source) and each.changed]
     if before and before.rolled_at:
         waits += [(before.rolled_at, settings.cool_down * 2**doublings) for doublings in range(_MOST_DOUBLINGS)]
-    for time in sorted(_ends(waits, now)):
+    ends = [now, *_ends(waits, now)]
+    openings = [opening for each in ends if (opening := opening_after(workload, observed, settings, each))]
+    for time in sorted({*ends, *openings} - {now}):
         later = evaluate(key, observed, settings, time)
         if isinstance(later, Finding) and later.action is Action.ROLL:
             return time

@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from hashlib import sha256
+from typing import NamedTuple
 
 from jobs.core.roll_workloads.baseline import NoKeyError
 from jobs.core.roll_workloads.observed import (
@@ -21,21 +22,34 @@ from jobs.core.roll_workloads.observed import (
     opt_in_of,
     reduced,
 )
+from jobs.core.roll_workloads.schedule import Annotations, annotations_of
 from jobs.core.roll_workloads.workloads import KINDS, Document, Workload
 from jobs.core.roll_workloads.workloads import reduced as reduced_workload
 from jobs.kit.api.cluster import Cluster, List, complete
-from jobs.kit.values.errors import ApiError, no_such_namespace
+from jobs.kit.values.errors import ApiError, ConfigurationError, no_such_namespace
 from jobs.kit.values.model import Dependency, Finding, ObjectKey, Severity
-from jobs.kit.values.reads import InvalidObject, NamespaceObject, PartialObject, read_failure, unreadable
-from jobs.kit.values.resources import KEY_NAME, NAMESPACES, Resource
+from jobs.kit.values.reads import (
+    InvalidObject,
+    NamespaceObject,
+    PartialObject,
+    read_failure,
+    string_map,
+    unreadable,
+)
+from jobs.kit.values.resources import KEY_NAME, NAMESPACES, ROLLOUTS, Resource
 
 # To read one workload costs the server as much as to list ten in full (docs/performance.md). A list is more data.
 _OBJECTS_PER_READ = 4
 _MOST_READS = 250  # of one kind and namespace; a list of more workloads takes less memory, which `Bounds` limits
 
+_ARGO = (
+    "component cronjobs/components/argo-rollouts grants the permissions (Helm: jobs.roll-workloads.argoRollouts); "
+    "without --argo-rollouts, none are needed"
+)
 _NO_KEY = f"its Secret is not set; use --key-secret kube-chores/{KEY_NAME}, with the namespace of your installation"
 
 _Place = tuple[str, str]  # a kind and a namespace
+_ALL = "(all)"
 
 
 def observe(cluster: Cluster, settings: Settings) -> Observed:
@@ -44,11 +58,13 @@ def observe(cluster: Cluster, settings: Settings) -> Observed:
     Raises:
         ApiError: namespaces cannot be listed, which every evaluation needs.
     """
-    opted_in_spaces, terminating_spaces, failures = _namespaces(cluster, settings.namespace)
+    opted_in_spaces, terminating_spaces, schedules, failures = _namespaces(cluster, settings.namespace)
     candidates: list[ObjectKey] = []
     mistakes: list[Finding] = []
     numbers: Counter[_Place] = Counter()
-    for resource, found in cluster.lists(_of_metadata(each, settings, opted_in_spaces) for each in KINDS + BATCH_KINDS):
+    for resource, found in cluster.lists(
+        _of_metadata(each, settings, opted_in_spaces) for each in (*settings.kinds, *BATCH_KINDS)
+    ):
         if isinstance(found, ApiError):
             failures.append(_list_failed(resource, found))
             continue
@@ -59,6 +75,13 @@ def observe(cluster: Cluster, settings: Settings) -> Observed:
         numbers.update((resource.kind, each) for each in found if isinstance(each, str))
         numbers.update((resource.kind, each.key.namespace) for each in with_annotation)
     opted_in = sorted(key for key in candidates if key.namespace not in terminating_spaces)
+    others: list[ObjectKey] = []
+    if settings.only:
+        name, mistakes = settings.only.name, []
+        others = [key for key in opted_in if key.name != name and key.kind == ROLLOUTS.kind]
+        opted_in = [key for key in opted_in if key.name == name]
+        if not opted_in and not any(each.code == "unreadable" for each in failures):
+            raise _not_opted_in(settings.only)
     terminating = [
         Finding("skipped", Severity.INFO, key, f"namespace {key.namespace} is terminating")
         for key in candidates
@@ -68,10 +91,27 @@ def observe(cluster: Cluster, settings: Settings) -> Observed:
     shown = mistakes if settings.run.verbose else first_of_each_namespace(mistakes)
     namespaces = tuple(sorted(opted_in_spaces - terminating_spaces))
     bounds = Bounds()
-    workloads = _list_in_full(cluster, opted_in, numbers, bounds)
+    workloads = _list_in_full(cluster, (*opted_in, *others), numbers, bounds)
     findings = (*failures, *shown, *terminating, *bounds.findings())
-    kept = tuple(each for each in opted_in if each not in bounds.left_out)
-    return Observed(kept, findings, settings.key_secret, settings.new_key, no_key, workloads, namespaces=namespaces)
+    kept, others_kept = (tuple(each for each in keys if each not in bounds.left_out) for keys in (opted_in, others))
+    return Observed(
+        kept,
+        findings,
+        settings.key_secret,
+        settings.new_key,
+        no_key,
+        workloads,
+        namespaces=namespaces,
+        schedules=schedules,
+        other_rollouts=others_kept,
+    )
+
+
+def _not_opted_in(only: ObjectKey) -> ConfigurationError:
+    where = f"{only.namespace}/{only.name}"
+    return ConfigurationError(
+        f"--now {where}: no workload of this name opted in; see chores roll-workloads --explain {where}"
+    )
 
 
 def observe_with_listed(where: ObjectKey, cluster: Cluster, settings: Settings) -> Observed:
@@ -85,7 +125,8 @@ def observe_with_listed(where: ObjectKey, cluster: Cluster, settings: Settings) 
     observed = observe(cluster, settings)
     fields = f"metadata.name={where.name}" if where.name else ""
     listed: list[OptIn] = []
-    for resource in KINDS:
+    failed = {each.object.kind for each in observed.failures if each.object.name == _ALL}
+    for resource in (each for each in settings.kinds if each.kind not in failed):
         reduce = partial(opt_in_of, resource.kind, opted_in)
         objects = partial(cluster.objects, namespace=where.namespace, fields=fields, metadata_only=True)
         found, _ = complete(objects, resource, PartialObject, reduce)
@@ -103,11 +144,16 @@ def _opted_in_namespaces(where: ObjectKey, cluster: Cluster, settings: Settings)
     names = {key.name for key in (*found, *(each.key for each in invalid))}
     if where.namespace not in names:
         raise no_such_namespace(where.namespace, names)
-    return frozenset(key.name for key, (value, _) in found.items() if value == "true")
+    return frozenset(key.name for key, each in found.items() if each.value == "true")
 
 
-def _namespaces(cluster: Cluster, only: str) -> tuple[frozenset[str], frozenset[str], list[Finding]]:
-    """Return namespaces that opted in and that are terminating; with -n, permission to list namespaces is optional."""
+def _namespaces(
+    cluster: Cluster, only: str
+) -> tuple[frozenset[str], frozenset[str], Mapping[str, Annotations], list[Finding]]:
+    """Return namespaces that opted in, those that are terminating, and schedules.
+
+    With -n, permission to list namespaces is optional.
+    """
     try:
         found, invalid = _list_namespaces(cluster)
     except ApiError as error:
@@ -115,15 +161,20 @@ def _namespaces(cluster: Cluster, only: str) -> tuple[frozenset[str], frozenset[
             raise
         reason = f"annotations of namespaces cannot be read: {error.message}"
         finding = Finding("skipped", Severity.INFO, ObjectKey(NAMESPACES.kind, only), reason)
-        return frozenset(), frozenset(), [finding]
+        return frozenset(), frozenset(), {}, [finding]
     failures = [_undecoded(each) for each in invalid if only in ("", each.key.name)]
     selected = {key: each for key, each in found.items() if only in ("", key.name)}
-    for key, (value, active) in selected.items():
-        if value is not None and active and (mistake := invalid_value(key, value)):
+    for key, each in selected.items():
+        if not each.active:
+            continue
+        if each.value is not None and (mistake := invalid_value(key, each.value)):
             failures.append(mistake)
-    opted_in = frozenset(key.name for key, (value, _) in selected.items() if value == "true")
-    terminating = frozenset(key.name for key, (_, active) in found.items() if not active)
-    return opted_in, terminating, failures
+        if problems := each.schedule.problems():
+            failures.append(Finding("invalid", Severity.WARNING, key, "; ".join(problems)))
+    opted_in = frozenset(key.name for key, each in selected.items() if each.value == "true")
+    terminating = frozenset(key.name for key, each in found.items() if not each.active)
+    schedules = {key.name: each.schedule for key, each in selected.items() if each.schedule != Annotations()}
+    return opted_in, terminating, schedules, failures
 
 
 def _is_forbidden(error: ApiError) -> bool:
@@ -131,15 +182,23 @@ def _is_forbidden(error: ApiError) -> bool:
     return error.status == 403 and error.is_permission
 
 
-def _list_namespaces(cluster: Cluster) -> tuple[dict[ObjectKey, tuple[str | None, bool]], Sequence[InvalidObject]]:
-    """Return the annotation of each namespace, and whether it is active."""
-    found, invalid = complete(
-        cluster.objects,
-        NAMESPACES,
-        NamespaceObject,
-        lambda each: (each.metadata.name, opt_in(each.metadata), each.active),
-    )
-    return {ObjectKey(NAMESPACES.kind, name): (value, active) for name, value, active in found}, invalid
+class _Namespace(NamedTuple):
+    """A namespace: its annotations, and whether it is active."""
+
+    name: str
+    value: str | None
+    schedule: Annotations
+    active: bool
+
+
+def _list_namespaces(cluster: Cluster) -> tuple[dict[ObjectKey, _Namespace], Sequence[InvalidObject]]:
+    found, invalid = complete(cluster.objects, NAMESPACES, NamespaceObject, _namespace)
+    return {ObjectKey(NAMESPACES.kind, each.name): each for each in found}, invalid
+
+
+def _namespace(read: NamespaceObject) -> _Namespace:
+    at = read.metadata
+    return _Namespace(at.name, opt_in(at), annotations_of(string_map(at.annotations)), read.active)
 
 
 def _of_metadata(resource: Resource, settings: Settings, opted_in: frozenset[str]) -> List:
@@ -186,12 +245,14 @@ def _kept(bounds: Bounds, kind: str, keys: Container[ObjectKey], document: Docum
 
 def _list_failed(resource: Resource, error: ApiError) -> Finding:
     """Return the finding for a kind that cannot be listed; Jobs and CronJobs are only listed to find mistakes."""
-    key = ObjectKey(resource.kind, "(all)")
+    key = ObjectKey(resource.kind, _ALL)
+    if resource == ROLLOUTS and error.status == 404:
+        return Finding("skipped", Severity.INFO, key, "Argo Rollouts is not installed")
     if resource in BATCH_KINDS and _is_forbidden(error):
         return Finding(
             "skipped", Severity.INFO, key, f"annotations of {resource.plural} are not checked: {error.message}"
         )
-    return unreadable(key, error, read_failure(error, resource.plural))
+    return unreadable(key, error, read_failure(error, resource.plural, _ARGO * (resource == ROLLOUTS)))
 
 
 def _undecoded(found: InvalidObject) -> Finding:

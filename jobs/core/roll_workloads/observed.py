@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from functools import partial
+from functools import cached_property, partial
 
 import msgspec
 from msgspec import Raw, Struct, structs
 
 from jobs.core.roll_workloads.baseline import ROLL_OPT_IN, Key, read_key
 from jobs.core.roll_workloads.references import Source, source
-from jobs.core.roll_workloads.workloads import KINDS, Workload, kubectl, workload
+from jobs.core.roll_workloads.schedule import Annotations, Window
+from jobs.core.roll_workloads.workloads import BUILT_IN, KINDS, Workload, kubectl, workload
 from jobs.kit.run.brakes import first_of_each
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.model import Dependency, Finding, ObjectKey, RunOptions, Severity
 from jobs.kit.values.reads import Download, Metadata, PartialObject, ReadResult, decode, string_map
-from jobs.kit.values.resources import CRON_JOBS, JOBS, SECRETS
+from jobs.kit.values.resources import CRON_JOBS, JOBS, SECRETS, Resource
 
 BATCH_KINDS = (CRON_JOBS, JOBS)
 _LONGEST_VALUE = 40
@@ -137,6 +138,8 @@ class Settings:
     """The settings of one run. An empty `namespace` means all namespaces.
 
     `key_secret` is the Secret with the key for fingerprints; None: not set. `new_key` is written to it if it is empty.
+    `windows` are for workloads without windows of their own. Only the workloads of `only`, whose kind is not set, are
+    rolled, at once; None: all. `argo_rollouts`: also process Rollouts.
     """
 
     namespace: str = ""
@@ -146,6 +149,20 @@ class Settings:
     key_secret: ObjectKey | None = None
     new_key: str = field(default="", repr=False)
     run: RunOptions = field(default_factory=RunOptions)
+    windows: tuple[Window, ...] = ()
+    only: ObjectKey | None = None
+    argo_rollouts: bool = False
+
+    @property
+    def kinds(self) -> Sequence[Resource]:
+        """The kinds of workloads that the run lists."""
+        return KINDS if self.argo_rollouts else BUILT_IN
+
+    @property
+    def any_kind(self) -> str:
+        """These kinds, for a message that no workload was found."""
+        *first, last = (each.kind for each in self.kinds)
+        return f"{', '.join(first)} or {last}"
 
 
 @dataclass(frozen=True)
@@ -157,7 +174,8 @@ class Observed:
     Secrets, or why there is none. It is None until a run reads `key_secret`, which it does before any other Secret.
     `new_key` is written there if the Secret is empty. `namespaces` are the active namespaces that opted in. `listed`
     are the workloads to explain, whether or not they opted in. `used_keys` are the keys that `workloads` name, by
-    ConfigMap or Secret, once a source was read.
+    ConfigMap or Secret, once a source was read. `schedules` are annotations of namespaces, by name. `other_rollouts`
+    opted in, and are only read for their pod templates.
     """
 
     opted_in: tuple[ObjectKey, ...]
@@ -170,6 +188,8 @@ class Observed:
     namespaces: tuple[str, ...] = ()
     listed: tuple[OptIn, ...] = ()
     used_keys: Mapping[ObjectKey, frozenset[str]] = field(default_factory=dict)
+    schedules: Mapping[str, Annotations] = field(default_factory=dict)
+    other_rollouts: tuple[ObjectKey, ...] = ()
 
     def with_documents(
         self, documents: Mapping[Dependency, ReadResult], _downloads: Mapping[str, Download]
@@ -206,6 +226,12 @@ class Observed:
             sources={**kept, **sources},
             used_keys={} if workloads else used,  # the next batch of sources needs them too
         )
+
+    @cached_property
+    def rollouts(self) -> Mapping[ObjectKey, ObjectKey]:
+        """The Rollouts that opted in, by the workload whose pod template they use."""
+        found = (each for each in self.workloads.values() if isinstance(each, Workload) and not each.terminating)
+        return {each.template_of: each.key for each in found if each.template_of}
 
     def _used_keys(self) -> Mapping[ObjectKey, frozenset[str]]:
         """Return the keys that workloads name, by ConfigMap or Secret; all workloads that use it are merged."""

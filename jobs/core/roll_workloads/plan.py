@@ -11,7 +11,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
 from jobs.core.roll_workloads.baseline import ROLL_OPT_IN, BaselinePatch, Key, key_secret_patch
-from jobs.core.roll_workloads.evaluate import ROLLOUT_INCOMPLETE, ROLLOUT_STUCK, evaluate
+from jobs.core.roll_workloads.evaluate import (
+    PERIOD_OVER,
+    ROLLOUT_INCOMPLETE,
+    ROLLOUT_STUCK,
+    evaluate,
+    references_of,
+)
 from jobs.core.roll_workloads.observe import within_bounds
 from jobs.core.roll_workloads.observed import Observed, Settings
 from jobs.core.roll_workloads.references import Source, fingerprint
@@ -70,19 +76,20 @@ def plan(observed: Observed, settings: Settings, now: datetime) -> Plan:
         dependencies,
         Summary(
             {"workloads": len(observed.opted_in), "sources": len(observed.sources)},
-            "" if observed.opted_in or observed.failures else _note(observed.namespaces, settings.namespace),
+            "" if observed.opted_in or observed.failures else _note(observed.namespaces, settings),
         ),
         order=WriteOrder(substitutes=substitutes),
     )
 
 
-def _note(namespaces: Sequence[str], only: str) -> str:
+def _note(namespaces: Sequence[str], settings: Settings) -> str:
     """Return the note of a run that found no workload that opted in."""
     if not namespaces:
-        return f"no workload in {f'namespace {only}' if only else 'any namespace'} has the annotation {ROLL_OPT_IN}"
+        where = f"namespace {settings.namespace}" if settings.namespace else "any namespace"
+        return f"no workload in {where} has the annotation {ROLL_OPT_IN}"
     count = len(namespaces)
     subject = f"namespace {namespaces[0]} has" if count == 1 else f"{count} namespaces have"
-    return f"{subject} the annotation {ROLL_OPT_IN}, but no Deployment, StatefulSet or DaemonSet that opted in"
+    return f"{subject} the annotation {ROLL_OPT_IN}, but no {settings.any_kind} that opted in"
 
 
 def _within_budget(findings: Sequence[Finding], max_rolls: int) -> tuple[list[Finding], list[Finding]]:
@@ -123,7 +130,7 @@ def status_updates(
 ) -> Sequence[StatusUpdate]:
     """Return the Events: `kubectl describe` prints why pods were replaced, or why a roll is not done."""
     rolled = [
-        _rolled(found, result.finding.reason, now)
+        _rolled(found, result.finding, now)
         for result in results
         if result.finding.action is Action.ROLL and result.outcome is Outcome.DONE
         if isinstance(found := observed.workloads.get(result.finding.object), Workload)
@@ -145,9 +152,10 @@ def _update(workload: Workload, condition: Condition, now: datetime, identity: s
     return StatusUpdate(workload.key, workload.uid, None, new)
 
 
-def _rolled(workload: Workload, reason: str, now: datetime) -> StatusUpdate:
-    message = f"{reason}: pods are replaced according to the update strategy"
-    return _update(workload, new_condition("Rolled", "True", "ConfigChanged", message), now)
+def _rolled(workload: Workload, finding: Finding, now: datetime) -> StatusUpdate:
+    message = f"{finding.reason}: pods are replaced according to the update strategy"
+    why = "PeriodOver" if finding.code == PERIOD_OVER else "ConfigChanged"
+    return _update(workload, new_condition("Rolled", "True", why, message), now)
 
 
 def _not_done(workload: Workload, finding: Finding, observed: Observed, now: datetime) -> StatusUpdate:
@@ -157,7 +165,7 @@ def _not_done(workload: Workload, finding: Finding, observed: Observed, now: dat
     that a run reported before, until that one expires.
     """
     fingerprints = []
-    for each in workload.references:
+    for each in references_of(workload, observed):
         source = observed.sources.get(ObjectKey(each.kind, each.name, workload.key.namespace))
         fingerprints.append(f"{each.used} {fingerprint(each, source if isinstance(source, Source) else None)}")
     identity = _digest("\n".join([finding.deferral or finding.code, *sorted(fingerprints)]))

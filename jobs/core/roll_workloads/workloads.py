@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+from datetime import datetime
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from jobs.core.roll_workloads.baseline import BASELINE, ROLL_ID
 from jobs.core.roll_workloads.references import PodSpec, Reference, references
+from jobs.core.roll_workloads.schedule import Annotations, annotations_of
 from jobs.kit.values.errors import InvalidObjectError
 from jobs.kit.values.model import ObjectKey
 from jobs.kit.values.reads import decode
-from jobs.kit.values.resources import DAEMON_SETS, DEPLOYMENTS, STATEFUL_SETS
+from jobs.kit.values.resources import DAEMON_SETS, DEPLOYMENTS, ROLLOUTS, STATEFUL_SETS, is_name
 
 # A run has 256 MiB of memory (cronjobs/), and tenants can opt in any number of workloads.
 _MOST_REFERENCES_BYTES = 16 << 10
@@ -23,10 +25,13 @@ _LONGEST_ROLL_ID = 64
 _LONGEST_FAILURE = 300
 _REFERENCE_BYTES = 200
 _FAILED = "ProgressDeadlineExceeded"
+_HEALTHY, _PAUSED, _DEGRADED = "Healthy", "Paused", "Degraded"  # phases of a Rollout
+_LONGEST_GENERATION = 19  # digits
 _NOT_OBSERVED = "its controller has not observed the latest change yet"
 _DIGEST_LENGTH = 16
 
-KINDS = (DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS)
+BUILT_IN = (DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS)
+KINDS = (*BUILT_IN, ROLLOUTS)
 
 
 class DeferralCode(str, Enum):
@@ -39,6 +44,8 @@ class DeferralCode(str, Enum):
     ROLLOUT_IN_PROGRESS = "rollout-in-progress"
     SETTLING = "settling"
     COOLING_DOWN = "cooling-down"
+    OUTSIDE_WINDOW = "outside-window"
+    INVALID_WINDOW = "invalid-window"
     MAX_ROLLS = "max-rolls"
 
 
@@ -57,7 +64,9 @@ class Workload(Struct, frozen=True):
     empty if its deadline is over. `has_failed`: the controller reports a failure.
     `is_stuck`: the rollout may never complete, or no pod is available. `is_blocked`: a StatefulSet has a pod that its
     controller does not replace after a change of the template; `is_outdated`: pods have a template between the current
-    and the newest. `newest_revision` is that of the newest template, or empty if no pod has it.
+    and the newest. `newest_revision` is that of the newest template, or empty if no pod has it. `schedule`
+    are its annotations about the time of rolls. `template_of` is the workload whose pod template a Rollout uses; None:
+    its own.
     """
 
     key: ObjectKey
@@ -78,15 +87,27 @@ class Workload(Struct, frozen=True):
     is_outdated: bool
     newest_revision: str
     terminating: bool
+    schedule: Annotations = Annotations()
+    template_of: ObjectKey | None = None
 
     @property
     def size(self) -> int:
         """About how many bytes of memory its parts take that tenants can make large."""
-        return len(self.baseline) + sum(_REFERENCE_BYTES + len(each.used) for each in self.references)
+        return (
+            len(self.baseline)
+            + sum(len(each or "") for each in self.schedule)
+            + sum(_REFERENCE_BYTES + len(each.used) for each in self.references)
+        )
 
 
 def kubectl(key: ObjectKey, command: str, *arguments: str) -> str:
-    """Return the kubectl command for an object: "kubectl COMMAND deployment/web -n shop ARGUMENTS"."""
+    """Return the kubectl command for an object: "kubectl COMMAND deployment/web -n shop ARGUMENTS".
+
+    `kubectl rollout` does not know the kind Rollout, so the command is that of the plugin of Argo Rollouts.
+    """
+    if key.kind == ROLLOUTS.kind and command.startswith("rollout "):
+        plugin = {"rollout status": "status", "rollout resume": "promote"}[command]
+        return f"kubectl argo rollouts {plugin} {key.name} -n {key.namespace}"
     return " ".join((f"kubectl {command} {key.kind.lower()}/{key.name} -n {key.namespace}", *arguments))
 
 
@@ -114,8 +135,15 @@ class _UpdateStrategy(Struct, rename="camel"):
     rolling_update: _RollingUpdate | None = None
 
 
+class _WorkloadRef(Struct, rename="camel"):
+    kind: str = ""
+    name: str = ""
+
+
 class _Spec(Struct, rename="camel"):
-    template: msgspec.Raw
+    template: msgspec.Raw = msgspec.Raw(b"{}")
+    workload_ref: _WorkloadRef | None = None
+    restart_at: Annotated[datetime, Meta(tz=True)] | None = None
     replicas: int | None = None
     paused: bool | None = None
     update_strategy: _UpdateStrategy = msgspec.field(default_factory=_UpdateStrategy)
@@ -130,7 +158,10 @@ class _Condition(Struct):
 
 
 class _Status(Struct, rename="camel"):
-    observed_generation: int = 0
+    observed_generation: int | str = 0
+    phase: str = ""
+    message: str = ""
+    restarted_at: Annotated[datetime, Meta(tz=True)] | None = None
     conditions: list[_Condition] | None = None
     replicas: int = 0
     updated_replicas: int = 0
@@ -146,7 +177,7 @@ class _Status(Struct, rename="camel"):
 
 
 class Document(Struct):
-    """The fields of a Deployment, StatefulSet or DaemonSet that a run reads."""
+    """The fields of a Deployment, StatefulSet, DaemonSet or Rollout that a run reads."""
 
     metadata: _Metadata
     spec: _Spec
@@ -172,8 +203,9 @@ def reduced(key: ObjectKey, document: Document) -> Workload:
         raise InvalidObjectError(
             f"its names of ConfigMaps, Secrets and keys are {size >> 10} KiB, too long for a baseline"
         )
-    before = (metadata.annotations or {}).get(BASELINE, "")
-    is_observed = status.observed_generation >= metadata.generation
+    own = metadata.annotations or {}
+    before = own.get(BASELINE, "")
+    is_observed = _generation(status.observed_generation) >= metadata.generation
     # The state of a rollout that is not complete, or an empty string.
     incomplete = _INCOMPLETE[key.kind](spec, status) if is_observed else _NOT_OBSERVED
     failure = _failure(status)
@@ -187,16 +219,38 @@ def reduced(key: ObjectKey, document: Document) -> Workload:
         annotations.get(ROLL_ID, "")[:_LONGEST_ROLL_ID],
         _digest(spec.template),
         uses,
-        _deferral(key, spec, is_observed=is_observed),
+        _deferral(key, spec, status, is_observed=is_observed),
         f"{incomplete}: {failure}" if incomplete and failure else incomplete,
-        "" if _progressing(status) == _FAILED else incomplete,
+        "" if _progressing(status) == _FAILED or status.phase == _DEGRADED else incomplete,
         bool(incomplete and failure),
         _is_stuck(key.kind, spec, status, incomplete),
         key.kind == STATEFUL_SETS.kind and _is_blocked(spec, status),
         status.replicas > status.current_replicas + status.updated_replicas,
         status.update_revision if status.updated_replicas else "",
         metadata.deletion_timestamp is not None,
+        annotations_of(own),
+        _template_of(key, spec.workload_ref),
     )
+
+
+def _generation(observed: int | str) -> int:
+    """Return the generation that the controller observed: a Rollout has it as text."""
+    if isinstance(observed, int):
+        return observed
+    return int(observed) if observed.isdecimal() and len(observed) < _LONGEST_GENERATION else 0
+
+
+def _template_of(key: ObjectKey, reference: _WorkloadRef | None) -> ObjectKey | None:
+    """Return the workload whose pod template a Rollout uses; None: its own.
+
+    Raises:
+        InvalidObjectError: that is an object of another kind, which a run does not read.
+    """
+    if reference is None:
+        return None
+    if reference.kind != DEPLOYMENTS.kind or not is_name(reference.name):
+        raise InvalidObjectError(f"spec.workloadRef: {reference.kind!r} {reference.name!r} is not a Deployment")
+    return ObjectKey(DEPLOYMENTS.kind, reference.name, key.namespace)
 
 
 def _digest(template: msgspec.Raw) -> str:
@@ -209,9 +263,9 @@ def _digest(template: msgspec.Raw) -> str:
     return hashlib.sha256(msgspec.json.encode(found, order="sorted")).hexdigest()[:_DIGEST_LENGTH]
 
 
-def _deferral(key: ObjectKey, spec: _Spec, *, is_observed: bool) -> Deferral | None:
+def _deferral(key: ObjectKey, spec: _Spec, status: _Status, *, is_observed: bool) -> Deferral | None:
     """Return why the workload cannot be rolled now, or None."""
-    if spec.paused:
+    if spec.paused or status.phase == _PAUSED:
         return Deferral(DeferralCode.PAUSED, f"the workload is paused; run {kubectl(key, 'rollout resume')}")
     if spec.update_strategy.type == "OnDelete":
         remove = kubectl(key, "annotate", f"{BASELINE}-")
@@ -252,6 +306,7 @@ def _failure(status: _Status) -> str:
     https://kubernetes.io/docs/concepts/workloads/controllers/deployment/#deployment-status
     """
     failed = [_FAILED] if _progressing(status) == _FAILED else []
+    failed += [_DEGRADED] if status.phase == _DEGRADED else []
     refused = [each for each in status.conditions or () if each.type == "ReplicaFailure" and each.status == "True"]
     return ", ".join([*failed, *(f"{each.reason}: {each.message}"[:_LONGEST_FAILURE] for each in refused[:1])])
 
@@ -293,7 +348,24 @@ def _daemon_set(_spec: _Spec, status: _Status) -> str:
     return ""
 
 
-_INCOMPLETE = {DEPLOYMENTS.kind: _deployment, STATEFUL_SETS.kind: _stateful_set, DAEMON_SETS.kind: _daemon_set}
+def _rollout(spec: _Spec, status: _Status) -> str:
+    """Return what the controller of Argo Rollouts reports; a restart is complete if no older pod is left.
+
+    https://argo-rollouts.readthedocs.io/en/stable/features/restart/
+    """
+    if spec.restart_at and (status.restarted_at is None or status.restarted_at < spec.restart_at):
+        return "its pods are restarted"
+    if status.phase in ("", _HEALTHY, _PAUSED):
+        return ""
+    return f"its phase is {status.phase[:_LONGEST_FAILURE]}: {status.message[:_LONGEST_FAILURE]}"
+
+
+_INCOMPLETE = {
+    DEPLOYMENTS.kind: _deployment,
+    STATEFUL_SETS.kind: _stateful_set,
+    DAEMON_SETS.kind: _daemon_set,
+    ROLLOUTS.kind: _rollout,
+}
 
 
 def _is_stuck(kind: str, spec: _Spec, status: _Status, incomplete: str) -> bool:
@@ -308,6 +380,8 @@ def _is_stuck(kind: str, spec: _Spec, status: _Status, incomplete: str) -> bool:
     elif kind == DAEMON_SETS.kind:
         desired, available = status.desired_number_scheduled, status.number_available
         unavailable = status.number_unavailable
+    elif kind == ROLLOUTS.kind:
+        return status.phase == _DEGRADED or (desired > 0 and available == 0)
     return (bool(incomplete) and unavailable > 0) or (desired > 0 and available == 0)
 
 
