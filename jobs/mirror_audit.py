@@ -29,6 +29,7 @@ from jobs.kit.values.resources import (
     PRIORITY_CLASSES,
     REGISTRY_MIRRORS,
     SECRETS,
+    SERVICE_ACCOUNTS,
     SERVICE_PROXY,
     STORAGE_CLASSES,
     by_kind,
@@ -46,6 +47,7 @@ class Options:
     allow_cache_loss: bool
     wait: int
     max_deletes: int | None
+    images: int
 
 
 def settings(connection: Connection, options: Options) -> Settings:
@@ -69,6 +71,7 @@ def settings(connection: Connection, options: Options) -> Settings:
         repair=options.repair,
         allow_cache_loss=options.allow_cache_loss,
         max_deletes=options.max_deletes,
+        images=options.images,
     )
 
 
@@ -77,7 +80,15 @@ def job(options: Options) -> Job[Options, Settings, Observed]:
     return Job(
         NAME,
         by_kind(
-            *RESOURCE_KINDS, EVENTS, PODS, PRIORITY_CLASSES, REGISTRY_MIRRORS, SECRETS, SERVICE_PROXY, STORAGE_CLASSES
+            *RESOURCE_KINDS,
+            EVENTS,
+            PODS,
+            PRIORITY_CLASSES,
+            REGISTRY_MIRRORS,
+            SECRETS,
+            SERVICE_ACCOUNTS,
+            SERVICE_PROXY,
+            STORAGE_CLASSES,
         ),
         settings,
         observe,
@@ -106,6 +117,17 @@ def job(options: Options) -> Job[Options, Settings, Observed]:
     metavar="IMAGE",
     help="Image of kube-chores for the pods of mirrors, as nodes pull it. Default in a pod is the image of that pod; "
     "elsewhere each mirror keeps its image.",
+)
+@flags.option(
+    "--images",
+    is_flag=False,
+    flag_value=50,
+    default=0,
+    type=click.IntRange(min=0),
+    metavar="[N]",
+    help="Also check that registries have the images of pods and CronJobs: at most N of each registry in a run, 50 by "
+    "default. If there are more, they take turns by the time, with runs every 15 minutes. Namespaces get equal shares; "
+    "what a namespace does not need, others get. Requires permission to list pods and CronJobs.",
 )
 @flags.option("--repair", is_flag=True, help="Create missing resources, correct drifted ones, and delete orphans.")
 @flags.option(
@@ -145,10 +167,13 @@ def command(context: click.Context, options: Options) -> None:
       chores mirror-audit --probe service-proxy      from a laptop: probe mirrors through the API server
       chores mirror-audit -f mirrors.yaml -o json    audit the mirrors in a file
       chores mirror-audit --min-severity critical    report only findings that are critical
+      chores mirror-audit --images --check           also report images that registries do not have
       chores mirror-audit --repair --dry-run         print the first steps of a repair
     """
     if not options.repair and (options.allow_cache_loss or options.wait):
         given = [name for name in ("allow_cache_loss", "wait") if getattr(options, name)]
         names = " and ".join(flags.named(context, name) for name in given)
         raise click.UsageError(f"{names} cannot be used without --repair.")
+    if options.repair and options.images:
+        raise click.UsageError(f"{flags.named(context, 'images')} cannot be used with --repair.")
     context.exit(run(job(options), options))

@@ -33,6 +33,7 @@ _ACCESS = re.compile(r'^(\S+) - \S* \[[^]]*\] "(\S+) (\S+) [^"]*" (\d+) \d+ "[^"
 _CONFIG = "application/vnd.oci.image.config.v1+json"
 _LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
 _MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+_INDEX = "application/vnd.oci.image.index.v1+json"
 
 
 class Access(NamedTuple):
@@ -149,10 +150,10 @@ class Upstream:
 
     # images
 
-    def push(self, name: str, tag: str = "1", more: int = 32, layer: bytes = b"") -> str:
+    def push(self, name: str, tag: str = "1", more: int = 32, layer: bytes = b"", *, index: bool = False) -> str:
         """Push a new image of busybox and `more` random bytes; return its name for pods.
 
-        With `layer`, push another image with that layer.
+        With `layer`, push another image with that layer. With `index`, the tag is of an index with the image.
         """
         layer = layer or new_layer(more)
         config = json.dumps({
@@ -164,7 +165,14 @@ class Upstream:
         }).encode()  # fmt: skip
         parts = [self._blob(name, media, content) for media, content in ((_CONFIG, config), (_LAYER, layer))]
         manifest = {"schemaVersion": 2, "mediaType": _MANIFEST, "config": parts[0], "layers": parts[1:]}
-        self._put(f"/v2/{name}/manifests/{tag}", json.dumps(manifest).encode(), _MANIFEST)
+        content, media = json.dumps(manifest).encode(), _MANIFEST
+        if index:
+            self._put(f"/v2/{name}/manifests/{_digest(content)}", content, media)
+            platform = {"architecture": _architecture(), "os": "linux"}
+            part = {"mediaType": media, "digest": _digest(content), "size": len(content), "platform": platform}
+            media = _INDEX
+            content = json.dumps({"schemaVersion": 2, "mediaType": media, "manifests": [part]}).encode()
+        self._put(f"/v2/{name}/manifests/{tag}", content, media)
         return f"{self.host}/{name}:{tag}"
 
     def _blob(self, name: str, media: str, content: bytes) -> dict[str, object]:

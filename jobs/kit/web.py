@@ -18,11 +18,13 @@ from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
 from http.client import HTTPException, IncompleteRead, RemoteDisconnected
+from http.cookiejar import DefaultCookiePolicy
 from itertools import islice
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urljoin, urlsplit
 
+from jobs.kit.values.addresses import is_local_address
 from jobs.kit.values.reads import NAME_NOT_FOUND, NO_DNS, NOT_FETCHED, NOT_IN_TIME, Download
 from jobs.kit.values.text import brief
 
@@ -50,6 +52,7 @@ _AUTHORITY = "; to trust another authority, set REQUESTS_CA_BUNDLE"
 _REMEDIES = {9: _CLOCK, 10: _CLOCK, 62: "", 64: ""}
 _NOT_GZIP = "the answer has a body that is not valid gzip"
 _NOT_HTTP = "the answer is not HTTP"
+_LOCAL = "its address is of this machine, or link-local; the run requests no images there"
 _CUT_SHORT = "the answer is incomplete"
 
 
@@ -72,14 +75,14 @@ def fetch_all(
     error NOT_IN_TIME: with more time it may succeed.
     """
 
-    def requests() -> Iterator[_Request]:
+    def requests() -> Iterator[Task]:
         for url in urls:
             seconds = min(PROBE_SECONDS, probes_end - monotonic()) if url in probes else TOTAL_SECONDS
             if seconds > 0:
-                yield _Request(url, seconds, partial(_fetch, user_agent, url not in probes))
+                yield Task(url, seconds, partial(_fetch, user_agent, url not in probes))
 
     downloads = {}
-    for request, download in _responses(requests(), stopping):
+    for request, download in completed(requests(), stopping):
         is_cut = request.url in probes and request.seconds < PROBE_SECONDS
         if not is_cut or download.status in _REGISTRY_STATUSES:
             downloads[request.url] = download
@@ -96,24 +99,97 @@ def send(
     stopping: Callable[[], bool] = lambda: False,
 ) -> Download:
     """Send a body once, without following redirects; return an empty Page, or an error after `seconds`."""
-    requests = (_Request(each, seconds, lambda _: _send(method, url, body, headers)) for each in [url])
-    return next((download for _, download in _responses(requests, stopping)), Download(error=NOT_FETCHED))
+    requests = (Task(each, seconds, lambda _: _send(method, url, body, headers)) for each in [url])
+    return next((download for _, download in completed(requests, stopping)), Download(error=NOT_FETCHED))
 
 
-class _Request:
+class Answer(NamedTuple):
+    """The answer to a request: `headers` by their names in any case. An error, and no status: there is no answer."""
+
+    status: int = 0
+    headers: Mapping[str, str] = {}
+    body: bytes = b""
+    error: str = ""
+
+
+class Client:
+    """Sends requests one after another to servers that users of the cluster name; connections stay open.
+
+    It follows no redirects, keeps no cookies, reads no logins of ~/.netrc, and connects to no address of this machine.
+    """
+
+    def __init__(self, user_agent: str, task: Task) -> None:
+        import requests
+        from requests.adapters import HTTPAdapter
+
+        from jobs.kit.remote_pools import POOLS
+
+        self.session, self.task = requests.Session(), task
+        adapter = HTTPAdapter()
+        adapter.poolmanager.pool_classes_by_scheme = POOLS
+        for scheme in ("http://", "https://"):
+            self.session.mount(scheme, adapter)
+        self.session.headers.update({"User-Agent": user_agent, "Accept-Encoding": "identity"})
+        self.session.auth = lambda request: request  # otherwise, a login of ~/.netrc replaces the header
+        self.session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
+        _follow_no_redirects(self.session)
+        self.resolved: dict[str, str] = {}  # the problem of a host, or an empty string
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.session.close()
+
+    def send(self, method: str, url: str, headers: Mapping[str, str], most: int = 0) -> Answer:
+        """Send a request, at most twice; return the answer with at most `most` bytes of its body."""
+        if problem := self._local(url):
+            return Answer(error=problem)
+        try:
+            return self._send(method, url, headers, most)
+        except _FetchError as error:
+            if error.retry_after is None or monotonic() >= self.task.deadline:
+                return Answer(error=str(error))
+        sleep(random.uniform(0, min(1.0, LONGEST_PAUSE_SECONDS)))  # noqa: S311
+        try:
+            return self._send(method, url, headers, most)
+        except _FetchError as error:
+            return Answer(error=str(error))
+
+    def _send(self, method: str, url: str, headers: Mapping[str, str], most: int) -> Answer:
+        limits = (CONNECT_SECONDS, READ_SECONDS)
+        try:
+            with self.session.request(
+                method, url, headers=dict(headers), timeout=limits, allow_redirects=False, stream=True
+            ) as response:
+                if method == "HEAD":
+                    response.content  # noqa: B018 - it has none; after this, the connection is used again
+                body = _read_limited(response, most) if most else b""
+                return Answer(response.status_code, response.headers, body)
+        except (OSError, ValueError) as error:
+            raise _classify(error) from error
+
+    def _local(self, url: str) -> str:
+        """Return the problem of the address of a host, unless a proxy resolves it."""
+        host = urlsplit(url).hostname or ""
+        if host not in self.resolved:
+            addresses = _resolve(self.task, url)
+            self.resolved[host] = _LOCAL if any(map(is_local_address, addresses)) else ""
+        return self.resolved[host]
+
+
+class Task:
     """A request that is sent in a thread of its own, for a limit on the total time.
 
     Single bytes keep a socket within its timeouts, and a resolver has none. It is a daemon thread, so that the program
     can end before it.
     """
 
-    def __init__(self, url: str, seconds: float, work: Callable[[_Request], Download]) -> None:
+    def __init__(self, url: str, seconds: float, work: Callable[[Task], Download]) -> None:
         self.url, self.seconds, self.deadline = url, seconds, monotonic() + seconds
         self.is_resolving = False
         self.response: Future[Download] = Future()
         threading.Thread(target=self._run, args=(work,), daemon=True).start()
 
-    def _run(self, work: Callable[[_Request], Download]) -> None:
+    def _run(self, work: Callable[[Task], Download]) -> None:
         try:
             self.response.set_result(work(self))
         except BaseException as error:  # raised again by download()
@@ -128,9 +204,9 @@ class _Request:
         return Download(error=NO_DNS if self.is_resolving else f"no complete answer within {self.seconds:g} seconds")
 
 
-def _responses(requests: Iterator[_Request], stopping: Callable[[], bool]) -> Iterator[tuple[_Request, Download]]:
+def completed(requests: Iterator[Task], stopping: Callable[[], bool]) -> Iterator[tuple[Task, Download]]:
     """Yield the requests with their responses until the run is stopped. `requests` sends each when it is taken."""
-    running: list[_Request] = []
+    running: list[Task] = []
     while not stopping():
         running += islice(requests, IN_FLIGHT - len(running))
         if not running:
@@ -149,17 +225,19 @@ class _FetchError(Exception):
         self.retry_after, self.status, self.challenge = retry_after, status, challenge
 
 
-def _fetch(user_agent: str, follow_redirects: bool, request: _Request) -> Download:
+def _fetch(user_agent: str, follow_redirects: bool, request: Task) -> Download:
     """Return the document, after at most ATTEMPTS.
 
     Not by urllib3's Retry: it repeats no request whose body is not complete, and waits for any time in Retry-After.
     """
     import requests
 
-    _resolve(request)
+    _resolve(request, request.url)
     with requests.Session() as session:
         session.headers.update({"User-Agent": user_agent, "Accept-Encoding": "gzip"})
         session.max_redirects = MOST_REDIRECTS
+        if not follow_redirects:
+            _follow_no_redirects(session)
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 return Download(_get_body(session, request.url, follow_redirects), status=HTTPStatus.OK)
@@ -174,16 +252,22 @@ def _fetch(user_agent: str, follow_redirects: bool, request: _Request) -> Downlo
     raise AssertionError("unreachable")
 
 
-def _resolve(request: _Request) -> None:
-    """Resolve the host, unless a proxy does, so that an error names a resolver that does not answer."""
+def _follow_no_redirects(session: requests.Session) -> None:
+    """Have requests take no answer for a redirect: even with allow_redirects=False, it reads the whole body of one."""
+    session.get_redirect_target = lambda resp: None  # type: ignore[method-assign]
+
+
+def _resolve(task: Task, url: str) -> list[str]:
+    """Return the addresses of the host, unless a proxy resolves it. A resolver without an answer is then the error."""
     from requests.utils import get_environ_proxies, select_proxy
 
-    url = request.url
+    found: list[str] = []
     with suppress(OSError, ValueError):  # the request fails for the same reason
         if not select_proxy(url, get_environ_proxies(url)):
-            request.is_resolving = True
-            socket.getaddrinfo(urlsplit(url).hostname, None)
-    request.is_resolving = False
+            task.is_resolving = True
+            found = [str(address[0]) for *_, address in socket.getaddrinfo(urlsplit(url).hostname, None)]
+    task.is_resolving = False
+    return found
 
 
 def _send(method: str, url: str, body: bytes, headers: Mapping[str, str]) -> Download:
@@ -220,6 +304,8 @@ def _classify(error: OSError | ValueError) -> _FetchError:
     """Return the _FetchError for an error of requests."""
     from requests import exceptions as known
 
+    from jobs.kit.remote_pools import LocalAddressError
+
     if isinstance(error, known.SSLError):
         for each in _walk_causes(error):
             if isinstance(each, ssl.SSLCertVerificationError):
@@ -229,6 +315,7 @@ def _classify(error: OSError | ValueError) -> _FetchError:
     tls_failed = "the TLS connection failed; check that the server serves HTTPS, and the value of REQUESTS_CA_BUNDLE"
     # The first class that fits counts: some of them are subclasses of others.
     reasons = (
+        (LocalAddressError, _LOCAL),
         (known.SSLError, tls_failed),
         (known.ProxyError, f"the proxy of HTTPS_PROXY or HTTP_PROXY failed: {innermost}"),
         (known.ConnectTimeout, f"no connection within {CONNECT_SECONDS:g} seconds"),
@@ -280,19 +367,19 @@ def _read_content(response: requests.Response) -> bytes:
     return content
 
 
-def _read_limited(response: requests.Response) -> bytes:
+def _read_limited(response: requests.Response, most: int = MAX_BODY_BYTES) -> bytes:
     # Without the header, urllib3 does not decompress: it accepts an incomplete gzip body, and has no limit.
     response.raw.headers.pop("Content-Encoding", "")
     body = bytearray()  # a sum of bytes would copy the whole body for each part
     for part in response.iter_content(1 << 14):
         body += part
-        _check_size(body)
+        _check_size(body, most)
     return bytes(body)
 
 
-def _check_size(body: bytes | bytearray) -> None:
-    if len(body) > MAX_BODY_BYTES:
-        raise _FetchError(f"the answer has more than {MAX_BODY_BYTES >> 10} KiB")
+def _check_size(body: bytes | bytearray, most: int = MAX_BODY_BYTES) -> None:
+    if len(body) > most:
+        raise _FetchError(f"the answer has more than {most >> 10} KiB")
 
 
 def _status_text(status: int) -> str:

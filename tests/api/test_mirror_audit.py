@@ -17,7 +17,7 @@ from jobs.__main__ import chores
 from jobs.core.mirror_audit.desired import Mirror
 from jobs.kit import web
 from tests.api.conftest import Ran, Run
-from tests.apis import Api, ApiError, Object, wait_for
+from tests.apis import Api, ApiError, Object, ready_of, wait_for
 from tests.canary import canary
 from tests.mirrors import NAMESPACE, NODES, Mirrors, allow_any_name, credentials, registry_mirror
 from tests.rates import Answer, document, flood, redirect, status
@@ -36,7 +36,7 @@ def codes(ran: Ran) -> list[str]:
 def condition(api: Api, mirror: Mirror) -> dict[str, Any]:
     """Return the Ready condition of a RegistryMirror, which must be of its current generation."""
     found = api.read(registry_mirror(mirror.registry_mirror.name))
-    (ready,) = found["status"]["conditions"]
+    ready = ready_of(found["status"]["conditions"])
     assert ready["observedGeneration"] == found["status"]["observedGeneration"] == found["metadata"]["generation"]
     return dict(ready)
 

@@ -1,5 +1,6 @@
 """mirror-audit and its repairs in the suites that cover all jobs."""
 
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,9 +13,12 @@ from tests.apis import Api
 from tests.every_job import RightsWorld, Scenario
 from tests.every_job.outputs import listed, shown
 from tests.fault_world import FaultWorld, Object, State, World, kinds, metadata, status_of
+from tests.image_registries import HUB, ImageRegistries, account, cron_job, digest, namespace, pod, pull_login
+from tests.image_registries import serve as serve_images
 from tests.mirrors import NAMESPACE, Mirrors, before_the_move, credentials, registry_mirror
 from tests.rates import status
 from tests.registries import Registries, serve
+from tests.worlds import namespace_object
 
 JOB = "mirror-audit"
 REPAIR = {"CHORES_REPAIR": "1", "CHORES_ALLOW_CACHE_LOSS": "1"}
@@ -74,6 +78,30 @@ def _to_repair(api: Api) -> Iterator[Mapping[str, str]]:
     api.delete(hub.headless_service.document())
     mirrors.edit(registry_mirror("large"), {"spec": {"storage": {"size": "10Gi"}}})
     yield REPAIR
+
+
+@contextmanager
+def _with_images(api: Api) -> Iterator[Mapping[str, str]]:
+    """Images: one that is fine, one that is missing, and one that a CronJob pulls with the login of its account."""
+    api.create(registry_mirror("new", "ghcr.example.com"))
+    for name in ("team", "other"):
+        api.create(namespace_object(name))
+    with tempfile.TemporaryDirectory() as folder, serve_images(Path(folder)) as images:
+        private_image(api, images, "team")
+        images.registry("public.example.com").push("app:1")
+        for number in (1, 2):
+            pod(api, "other", f"pod-{number}", f"public.example.com/app:{number}")
+        images.registry(HUB).push(f"library/{NODE_IMAGE}")
+        yield images.env
+
+
+def private_image(api: Api, images: ImageRegistries, team: str) -> None:
+    """A CronJob whose image requires the login of its ServiceAccount."""
+    registry = images.registry("private.example.com")
+    registry.push("app:1")
+    pull_login(api, team, "private.example.com", registry.require_login())
+    api.create(account(team, "robot") | {"imagePullSecrets": [{"name": "login"}]})
+    cron_job(api, team, "nightly", "private.example.com/app:1", serviceAccountName="robot")
 
 
 TAKEN = ("services", NAMESPACE, "registry-mirror-taken")
@@ -137,6 +165,23 @@ FAULTS = [
         read_by_name=frozenset({"login"}),
     ),
     FaultWorld(
+        name="mirror-audit of images",
+        job=JOB,
+        build=_with_images,
+        state=_statuses,
+        untouched=_resources,
+        independent_writes=False,
+        summary={"image-missing": 1, "missing": 5},
+        sent=kinds(
+            list=f"registrymirrors nodes endpointslices pods cronjobs {' '.join(_RESOURCE_PLURALS)}",
+            get="secrets serviceaccounts",
+            create="events",
+            patch="registrymirrors/status",
+        ),
+        disturbs=frozenset({"pods", "cronjobs", "secrets", "serviceaccounts"}),
+        read_by_name=frozenset({"login", "robot"}),
+    ),
+    FaultWorld(
         name="mirror-repair",
         job=JOB,
         build=_to_repair,
@@ -178,6 +223,7 @@ def _to_audit(request: pytest.FixtureRequest, _audit: Run) -> None:
     mirrors.healthy(credentialsSecret=mirrors.name("login"))
     mirrors.create("missing", "gcr.io")
     mirrors.apply(mirrors.of(mirrors.create("new", "quay.io")).claim.document())  # not bound, so Events are read
+    private_image(mirrors.api, request.getfixturevalue("images"), namespace(mirrors.api, "team"))
 
 
 def _to_repair_with_all_rights(request: pytest.FixtureRequest, repair: Run) -> None:
@@ -203,7 +249,7 @@ def _to_repair_with_all_rights(request: pytest.FixtureRequest, repair: Run) -> N
 
 
 RIGHTS = [
-    RightsWorld(JOB, _to_audit, "audit"),
+    RightsWorld(JOB, _to_audit, "check_images"),
     RightsWorld("mirror-repair", _to_repair_with_all_rights, "repair", ("--allow-cache-loss",)),
 ]
 
@@ -253,7 +299,23 @@ def unresponsive(api: Api, folder: Path) -> str:
         return run(api, "--probe", "network", registries=registries)
 
 
+def checked_images(api: Api, folder: Path) -> str:
+    two(api)
+    api.create(namespace_object("shop"))
+    with serve_images(folder) as images:
+        registry = images.registry("registry.example.com")
+        for number in (1, 2, 3):
+            registry.push("web:1", number)
+        registry.push("report:2")
+        images.registry(HUB).push(f"library/{NODE_IMAGE}")
+        for name, running in (("web-0", 2), ("web-1", 3)):
+            pod(api, "shop", name, "registry.example.com/web:1", digest(running))
+        cron_job(api, "shop", "nightly", "registry.example.com/report:1")
+        return shown(api, JOB, "--images", "--probe", "none", env={**images.env, "CHORES_IMAGES": ""})
+
+
 SCENARIOS: dict[str, Scenario] = {
     "Mirrors with drift": changed,
     "A mirror and its upstream do not respond": unresponsive,
+    "Images that registries do not have": checked_images,
 }

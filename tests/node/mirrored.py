@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from jobs.core.mirror_node.hosts import folders
-from tests.apis import Api, Object, wait_for
+from tests.apis import Api, Object, ready_of, wait_for
 from tests.mirrors import NAMESPACE, NODES, Mirrors
 from tests.namespaces import CONTAINERD
 from tests.node.kubectl import Jobs, Kubectl
@@ -164,7 +164,7 @@ class Mirrored:
     def ready(self) -> Object:
         """The Ready condition of the RegistryMirror."""
         found = self.api.read(self.asked)
-        (condition,) = found["status"]["conditions"]
+        condition = ready_of(found["status"]["conditions"])
         return dict(condition)
 
     def nodes_ready(self) -> int:

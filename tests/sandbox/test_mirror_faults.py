@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kubesandbox import Fault
-from tests.apis import sandbox_api
+from tests.apis import ready_of, sandbox_api
 from tests.fault_world import Built, World
 from tests.manifests import ROOT, load
 from tests.mirrors import NAMESPACE, registry_mirror
@@ -48,7 +48,7 @@ def test_a_login_that_cannot_be_read_affects_no_other_mirror(built: Built, world
     assert (ran.exit_code, ran.summary) == (1, {**built.world.summary, "unreadable": 1})
     (unreadable,) = [each for each in ran.results if each["code"] == "unreadable"]
     assert unreadable["subjects"] == ["quay"]
-    (quay,) = built.world.state(world)[("registrymirrors", "", "quay")]["conditions"]
+    quay = ready_of(built.world.state(world)[("registrymirrors", "", "quay")]["conditions"])
     assert (quay["status"], quay["reason"]) == ("False", "Unreadable")
 
 
@@ -67,7 +67,7 @@ def test_an_invalid_mirror_stops_no_other_and_its_resources_are_not_orphans(
     assert {name for each in ran.results for name in each.get("subjects", [])} == {"hub", "new", "quay"}
     (invalid,) = [each for each in ran.results if each["code"] == "invalid"]
     assert invalid["reason"].startswith("spec: Expected `str`, got `int`")
-    (condition,) = built.world.state(world)[("registrymirrors", "", "quay")]["conditions"]
+    condition = ready_of(built.world.state(world)[("registrymirrors", "", "quay")]["conditions"])
     assert (condition["status"], condition["reason"]) == ("False", "Invalid")
 
 
@@ -80,4 +80,5 @@ def test_a_mirror_that_is_being_deleted_is_skipped(world: World, tmp_path: Path)
 
     (skipped,) = [each for each in ran.results if each.get("subjects") == ["quay"]]
     assert (skipped["code"], skipped["reason"]) == ("skipped", "is being deleted")
-    assert "status" not in world.stored("registrymirrors", "kubechores.dev")[("registrymirrors", "", "quay")]
+    quay = world.stored("registrymirrors", "kubechores.dev")[("registrymirrors", "", "quay")]
+    assert ready_of(quay["status"]["conditions"])["reason"] == "NotRead"

@@ -444,3 +444,13 @@ def test_a_resolver_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
 
     assert fetch(URL, AGENT).error == "no DNS server answered"
+
+
+def test_the_body_of_a_redirect_that_is_not_followed_is_not_read() -> None:
+    parts = iter([b"HTTP/1.1 302 Found\r\nLocation: /elsewhere\r\n\r\n", *1000 * [bytes(1 << 16)]])
+
+    with answering(parts) as url:
+        pages = fetch_all([url], AGENT, lambda: False, probes=[url])
+
+    assert (pages[url].error, pages[url].status) == ("HTTP 302 Found", 302)
+    assert next(parts, b""), "the client closed the connection before the end"

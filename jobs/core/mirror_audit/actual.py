@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 
@@ -16,13 +16,14 @@ from jobs.kit.values import stamps
 from jobs.kit.values.errors import InvalidObjectError
 from jobs.kit.values.model import ObjectKey
 from jobs.kit.values.reads import MAX_LEVELS, PartialObject, decode, string_map
-from jobs.kit.values.resources import CLAIMS, DAEMON_SETS, PODS, SERVICES, STATEFUL_SETS, Resource
+from jobs.kit.values.resources import CLAIMS, DAEMON_SETS, PODS, SERVICES, STATEFUL_SETS, Resource, is_name
 from jobs.kit.values.text import brief
 
 # resources: their stamp, and whether they work
 
 # The memory limit of a run is 128 MiB (cronjobs/). A StatefulSet of a mirror has 8 KiB.
 _MOST_BYTES = 32 << 10
+_MOST_PULL_SECRETS = 10  # of one pod or ServiceAccount
 UNKNOWN = "(unknown)"
 
 Object = Mapping[str, Any]
@@ -513,3 +514,14 @@ def _most_informative(times: Mapping[Quote, datetime]) -> Quote:
     last = {beginning: each for each in together for beginning in beginnings if each.text.startswith(beginning)}
     bypassed = [each for each in together if each.is_bypass]
     return max([newest, *last.values(), *bypassed], key=lambda each: each.rank)
+
+
+class SecretReference(Struct):
+    """One of the imagePullSecrets of a pod or a ServiceAccount."""
+
+    name: str = ""
+
+
+def secret_names(references: Sequence[SecretReference] | None) -> tuple[str, ...]:
+    """Return the names of pull secrets that are valid, only the first of too many."""
+    return tuple(each.name for each in (references or ())[:_MOST_PULL_SECRETS] if is_name(each.name))

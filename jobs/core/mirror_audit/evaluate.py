@@ -23,7 +23,7 @@ from jobs.core.mirror_audit.registry_mirrors import (
 from jobs.core.mirror_audit.resources import resource_findings
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.model import Dependency, ExitCode, Fetch, Finding, ObjectKey
-from jobs.kit.values.resources import CLAIMS, EVENTS, PODS
+from jobs.kit.values.resources import CLAIMS, CRON_JOBS, EVENTS, PODS
 
 # together: names, duplicates, orphans, and what could not be read
 
@@ -114,8 +114,9 @@ def _unreadable(observed: Observed, mirrors: Sequence[Mirror]) -> Iterator[Findi
     """Yield the kinds that could not be listed, about all mirrors; and the objects that cannot be decoded."""
     subjects = tuple(sorted(each.name for each in _active(observed)))
     for kind, error in sorted(observed.list_errors.items()):
-        # Events and pods only explain findings: without them, no mirror is Unknown.
-        yield unreadable(ObjectKey(kind, "(all)"), error, () if kind in (EVENTS.kind, PODS.kind) else subjects)
+        # Events and pods only explain findings, or are about images: without them, no mirror is Unknown.
+        is_of_mirrors = kind not in (CRON_JOBS.kind, EVENTS.kind, PODS.kind)
+        yield unreadable(ObjectKey(kind, "(all)"), error, subjects if is_of_mirrors else ())
 
     for key, error in sorted(observed.invalid.items()):
         of = [mirror for mirror in mirrors if key in [each.key for each in mirror.resources]]

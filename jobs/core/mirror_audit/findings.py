@@ -173,8 +173,39 @@ CODES: Mapping[str, Code] = {
     ),
     "terminating": Code("a resource of the mirror is being deleted", "find out what deletes it", _WARNING),
     "orphan": Code("no RegistryMirror defines the resource", "run mirror-audit --repair, which deletes it", _WARNING),
+    "image-missing": Code(
+        "no registry has an image that pods or CronJobs use, or its reference is not valid",
+        "push the image again, or change it in the objects that the finding names; keep nodes that have it until then",
+    ),
+    "image-only-cached": Code(
+        "only the cache of a mirror has the image; its registry does not",
+        "push the image to its registry again, or copy it to another one, before the cache of the mirror removes it",
+        _WARNING,
+    ),
+    "image-no-access": Code(
+        "the registry refuses access to the image, without a login or with those of the pods",
+        "check that the repository exists; correct the pull secret that the finding names, or add one; if nodes have a "
+        "login of their own for this registry, nothing",
+        _WARNING,
+    ),
+    "image-moved": Code(
+        "the tag is of another image than pods run",
+        "restart the pods to run the new image, or use its digest, so that all pods run the same image",
+        _WARNING,
+    ),
+    "image-rate-limited": Code(
+        "the registry answers 429, so some images were not checked",
+        "nothing: later runs check the other images; if it stays, decrease the number of --images",
+        _WARNING,
+    ),
+    "image-unreachable": Code(
+        "the registry did not answer, or is not one, so some images were not checked",
+        "check that the registry runs, and that a NetworkPolicy allows the job's requests to its port",
+        _WARNING,
+    ),
     "status-failed": Code("the status or an Event could not be written", "grant the permission that the finding names"),
     "skipped": Code("the RegistryMirror is being deleted", "nothing", _INFO),
+    "image-not-checked": Code("an image was not checked: the reason is in the finding", "nothing", _INFO),
     "retained": Code(
         "the claim of a deleted mirror keeps its cache",
         "nothing; to delete it, run mirror-audit --repair --allow-cache-loss",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw
 
@@ -38,6 +38,7 @@ from jobs.kit.values.model import ObjectKey
 from jobs.kit.values.reads import Invalid, InvalidObject, ReadResult, decode
 from jobs.kit.values.resources import (
     CLAIMS,
+    CRON_JOBS,
     DAEMON_SETS,
     ENDPOINT_SLICES,
     EVENTS,
@@ -49,6 +50,10 @@ from jobs.kit.values.resources import (
     Resource,
 )
 
+if TYPE_CHECKING:
+    from jobs.core.mirror_audit.image_uses import Images
+
+_MOST_INVALID = 10  # of pods, and of CronJobs, that are reported
 _LINUX = "kubernetes.io/os=linux"
 
 
@@ -80,6 +85,7 @@ def observe(cluster: Cluster, settings: Settings) -> Observed:
             except ApiError as error:
                 lists.errors[EVENTS.kind] = error
         quotes = without_obsolete(quotes, lists.pods(pods(quotes)))
+    images = _images(cluster, lists) if settings.images else None
     endpoints = by_service(found[ENDPOINT_SLICES.kind], partial(is_own, resources, here))
     invalid_mirrors: tuple[Invalid, ...] = ()
     if (mirrors := settings.mirrors) is None:
@@ -93,6 +99,7 @@ def observe(cluster: Cluster, settings: Settings) -> Observed:
         len(found[NODES.kind]),
         lists.errors,
         events=most_informative(quotes),
+        images=images,
     )
 
 
@@ -140,6 +147,33 @@ def _events(cluster: Cluster, namespace: str, resources: Mapping[ObjectKey, Obje
             continue
         if each.is_of(resources[each.quote.about]):
             keep(quotes, each.quote, each.event)
+
+
+def _images(cluster: Cluster, lists: _Lists) -> Images | None:
+    """Return the images of pods and CronJobs; None if a list failed: the images of the other are not all."""
+    from jobs.core.mirror_audit.image_uses import CronJobObject, Images, PodObject
+
+    of: list[Resource] = []
+
+    def read() -> Images:
+        images, invalid = Images(), []
+        listed: tuple[tuple[Resource, type[Any], Callable[[Any], None]], ...] = (
+            (PODS, PodObject, images.add_pod),
+            (CRON_JOBS, CronJobObject, images.add_cron_job),
+        )
+        for resource, form, add in listed:
+            of.append(resource)
+            # Not compressed: they are objects of several tenants.
+            found = cluster.objects(resource, form, add, compressed=False)
+            invalid += [each for each in found if isinstance(each, InvalidObject)][:_MOST_INVALID]
+        lists.invalid += invalid
+        return images
+
+    try:
+        return retry_if_expired(read)
+    except ApiError as error:
+        lists.errors[of[-1].kind] = error
+        return None
 
 
 def is_own(resources: Mapping[ObjectKey, Object], namespace: str, service: str, pod: str) -> bool:

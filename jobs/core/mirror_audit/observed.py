@@ -6,11 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from jobs.core.mirror_audit.actual import Endpoints, Object, PartialMetadata, PodSpec, Quote, is_managed
+from jobs.core.mirror_audit.actual import (
+    Endpoints,
+    Object,
+    PartialMetadata,
+    PodSpec,
+    Quote,
+    SecretReference,
+    is_managed,
+    secret_names,
+)
 from jobs.core.mirror_audit.registry_mirrors import IMAGES, PASSWORD, UPSTREAM, USERNAME, RegistryMirror
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.model import Dependency, ObjectKey, RunOptions
@@ -20,11 +29,16 @@ from jobs.kit.values.resources import (
     DAEMON_SETS,
     PODS,
     SECRETS,
+    SERVICE_ACCOUNTS,
     SERVICE_PROXY,
     SERVICES,
     STATEFUL_SETS,
     STORAGE_CLASSES,
 )
+
+if TYPE_CHECKING:
+    from jobs.core.mirror_audit.image_uses import Images
+    from jobs.core.mirror_audit.pull_secrets import Entry
 
 NAMESPACE = "kube-chores-mirrors"
 RESOURCE_KINDS = (SERVICES, CLAIMS, STATEFUL_SETS, DAEMON_SETS)
@@ -44,6 +58,7 @@ class Settings:
 
     `mirrors` come from files; None means the RegistryMirrors in the cluster. `node_image` is the image of --node-image;
     if that is empty, the image is that of `pod`, the pod of the run. Outside a pod, each mirror keeps its image.
+    `images` is how many images of pods and CronJobs the run checks of each registry; 0: none.
     """
 
     namespace: str
@@ -55,6 +70,7 @@ class Settings:
     repair: bool = False
     allow_cache_loss: bool = False
     max_deletes: int | None = None
+    images: int = 0
 
 
 class Credentials(Struct, frozen=True):
@@ -64,6 +80,21 @@ class Credentials(Struct, frozen=True):
     keys: frozenset[str]
     upstream: str
     images: frozenset[str] = frozenset()
+
+
+class PullSecret(Credentials, frozen=True):
+    """What an audit keeps of a pull secret."""
+
+    entries: tuple[Entry, ...] = ()
+
+    def __repr__(self) -> str:
+        return "PullSecret()"
+
+
+class Account(Struct, frozen=True):
+    """The names of the pull secrets of a ServiceAccount."""
+
+    secrets: tuple[str, ...]
 
 
 class StorageClass(Struct, frozen=True, rename="camel"):
@@ -89,7 +120,7 @@ class CacheState(Struct, frozen=True, rename="camel"):
 
 
 # A str is the image of the container `chores` in the pod of the run, empty if it has no such container.
-Document = CacheState | Credentials | str | StorageClass | ApiError | None
+Document = Account | CacheState | Credentials | str | StorageClass | ApiError | None
 
 
 class _Pod(Struct):
@@ -99,9 +130,14 @@ class _Pod(Struct):
 class _Secret(Struct):
     metadata: PartialMetadata
     data: dict[str, str | None] | None = None
+    type: str = ""
 
     def __repr__(self) -> str:
         return "_Secret()"
+
+
+class _Account(Struct, rename="camel"):
+    image_pull_secrets: list[SecretReference] | None = None
 
 
 @dataclass(frozen=True)
@@ -112,7 +148,8 @@ class Observed:
     `invalid` has the objects of any kind that cannot be decoded. `endpoints` are the ready ones by Service. `nodes` is
     the number of Linux nodes. `list_errors` has, by kind, the error of each list request that failed. `documents` are
     objects read by name, and responses of Services through the API server. `downloads` are from the network, by URL.
-    `events` are quotes of Events, by the workload or claim that they explain.
+    `events` are quotes of Events, by the workload or claim that they explain. `images` are those of pods and CronJobs;
+    None: they are not checked, or could not be listed.
     """
 
     mirrors: tuple[RegistryMirror, ...]
@@ -125,6 +162,7 @@ class Observed:
     documents: Mapping[ObjectKey, Document] = field(default_factory=dict)
     downloads: Mapping[str, Download] = field(default_factory=dict)
     events: Mapping[ObjectKey, Quote] = field(default_factory=dict)
+    images: Images | None = None
 
     def managed(self, key: ObjectKey) -> Object | None:
         """Return the resource of this name if kube-chores manages it."""
@@ -157,10 +195,17 @@ def _reduced(key: ObjectKey, body: bytes) -> Document:
     if key.kind == PODS.kind:
         containers = decode(body, _Pod).spec.containers
         return next((each.image for each in containers if each.name == "chores"), "")
+    if key.kind == SERVICE_ACCOUNTS.kind:
+        return Account(secret_names(decode(body, _Account).image_pull_secrets))
     if key.kind != SECRETS.kind:
         return None
     secret = decode(body, _Secret)
     keys = frozenset(name for name, value in (secret.data or {}).items() if value and name in (USERNAME, PASSWORD))
     annotations = secret.metadata.annotations or {}
     images = frozenset(annotations.get(IMAGES, "").replace(",", " ").split())
-    return Credentials(secret.metadata.resource_version, keys, annotations.get(UPSTREAM, ""), images)
+    found = (secret.metadata.resource_version, keys, annotations.get(UPSTREAM, ""), images)
+    if not secret.type.startswith("kubernetes.io/dockerc"):
+        return Credentials(*found)
+    from jobs.core.mirror_audit.pull_secrets import entries  # only for checks of images
+
+    return PullSecret(*found, entries(secret.type, secret.data or {}))

@@ -16,7 +16,7 @@ from jobs.core.mirror_audit.registry_mirrors import MirrorStatus
 from jobs.core.mirror_audit.repair import repairs
 from jobs.core.mirror_audit.status import with_progress
 from jobs.kit.values.conditions import READY
-from jobs.kit.values.model import Dependency, Fetch, Finding, ObjectKey, Plan, Severity, Summary
+from jobs.kit.values.model import Dependency, Fetch, Finding, ManifestRequest, ObjectKey, Plan, Severity, Summary
 from jobs.kit.values.reads import Head, invalid, terminating
 from jobs.kit.values.resources import REGISTRY_MIRRORS
 
@@ -26,8 +26,15 @@ _NOT_RESPONDING = frozenset(map(reason, ("mirror-down", "upstream-down")))
 def plan(observed: Observed, settings: Settings, now: datetime) -> Plan:
     """Compare the cluster with what RegistryMirrors define. The same input gives the same findings, sorted."""
     mirrors = mirrors_of(observed, settings)
-    evaluated: list[Finding | Dependency | Fetch] = [*evaluate_together(mirrors, observed, settings)]
+    evaluated: list[Finding | Dependency | Fetch | ManifestRequest] = [*evaluate_together(mirrors, observed, settings)]
     evaluated += [found for each in mirrors for found in evaluate(each, observed, settings)]
+    facts = {"mirrors": len(observed.mirrors)}
+    if settings.images:
+        from jobs.core.mirror_audit.image_checks import check_images
+
+        checks = check_images(mirrors, observed, settings, now)
+        evaluated += checks.parts
+        facts |= {"images": checks.images, "checked": checks.checked}
     found = [each for each in evaluated if isinstance(each, Finding)]
     healthy = _healthy(mirrors, observed, {each.object for each in found})
     found = together(found, mirrors, observed)
@@ -45,7 +52,7 @@ def plan(observed: Observed, settings: Settings, now: datetime) -> Plan:
         len(healthy),
         [*repaired.dependencies, *(each for each in evaluated if isinstance(each, Dependency))],
         Summary(
-            {"mirrors": len(observed.mirrors)},
+            facts,
             f"no {REGISTRY_MIRRORS.kind} in the cluster" if is_empty else "",
             by_subject=True,
             # A repair reports each resource, because it creates them one by one.
@@ -54,6 +61,7 @@ def plan(observed: Observed, settings: Settings, now: datetime) -> Plan:
         _in_order([each for each in evaluated if isinstance(each, Fetch)], observed),
         brakes=repaired.brakes,
         may_progress=repaired.may_progress,
+        manifests=[each for each in evaluated if isinstance(each, ManifestRequest)],
     )
 
 

@@ -92,6 +92,15 @@ def _has_only_registry_pods(service: ObjectKey, observed: Observed) -> bool:
     return ENDPOINT_SLICES.kind in observed.list_errors or bool(found.own and not found.foreign)
 
 
+def registry_url(mirror: Mirror, observed: Observed, settings: Settings) -> str:
+    """Return the URL of a mirror that can be asked for manifests, else an empty string."""
+    service = mirror.service.key
+    is_reached = settings.probing is Probing.NETWORK and observed.managed(service) is not None
+    if not is_reached or is_unresolved(mirror, observed) or not _has_only_registry_pods(service, observed):
+        return ""
+    return f"http://{_host(mirror)}:{PORT}"
+
+
 def _fetch(url: str, mirror: Mirror) -> Fetch:
     """Return the probe of a URL: https of an upstream, or http of a mirror, whose response a repair may change."""
     return Fetch(url, mirror.registry_mirror.name, is_probe=True, again=url.startswith("http://"))

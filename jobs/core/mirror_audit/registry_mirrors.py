@@ -157,6 +157,11 @@ class RegistryMirror(Struct, frozen=True):
         return self.head.key.name
 
 
+def is_image(text: str) -> bool:
+    """Whether this is the reference of an image, with or without its registry."""
+    return len(text) <= _LONGEST_IMAGE and _IMAGE.fullmatch(text) is not None
+
+
 def spec_problems(spec: Spec) -> Iterator[str]:
     """Yield what the CRD rejects, each problem with its field: the cluster may have an older CRD."""
     yield from _name_problems(spec)
@@ -190,7 +195,7 @@ def _name_problems(spec: Spec) -> Iterator[str]:
         yield f"upstreamUrl: {spec.upstream_url!r} is not a host, with or without https://"
     if spec.registry_host and not is_host(spec.registry_host):
         yield f"registryHost: {spec.registry_host!r} is not a host"
-    if spec.image and not (_IMAGE.fullmatch(spec.image) and len(spec.image) <= _LONGEST_IMAGE):
+    if spec.image and not is_image(spec.image):
         yield f"image: {spec.image!r} is not an image reference"
     if spec.priority_class_name.startswith("system-"):
         yield f"priorityClassName: {spec.priority_class_name!r}: pods of mirrors cannot have a PriorityClass system-*"

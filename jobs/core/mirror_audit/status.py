@@ -43,6 +43,31 @@ _NOT_READY = {
     "not-rolled-out": (_REGISTRY, _NODES),
 }
 _MOST_NAMED = 3
+# Reasons that another run, or a repair, may find resolved. The others need a person.
+_TRANSIENT = frozenset(
+    map(
+        reason,
+        (
+            "drifted",
+            "in-progress",
+            "layers-interrupted",
+            "mirror-down",
+            "missing",
+            "name-not-resolved",
+            "no-endpoints",
+            "not-rolled-out",
+            "orphan",
+            "rate-limited",
+            "scaled-to-zero",
+            "terminating",
+            "unreadable",
+            "upstream-down",
+            "volume-lost",
+            "volume-pending",
+            "volume-too-small",
+        ),
+    )
+)
 
 
 def with_progress(plan: Plan, observed: Observed, written: Sequence[Finding], now: datetime) -> Plan:
@@ -131,7 +156,7 @@ def status_updates(
     for head, found, condition in conditions(observed, settings, results):
         last = head.status_as(MirrorStatus)
         fields = {"findings": len(found), **changes(last, found, observed, now)}
-        updates.append(status_update(head, REGISTRY_MIRRORS, last, condition, now, **fields))
+        updates.append(status_update(head, REGISTRY_MIRRORS, last, condition, now, transient=_TRANSIENT, **fields))
     return [update for update in updates if update]
 
 
@@ -177,6 +202,10 @@ MIRROR_READY = Metric(
     "1 if condition Ready of a RegistryMirror is True, 0 if it is False; no series if it is Unknown.",
     ("mirror",),
 )
+IMAGES = Metric("kube_chores_images", "Images of pods and CronJobs; no series without --images.")
+IMAGES_CHECKED = Metric(
+    "kube_chores_images_checked", "Images that the last complete run checked; no series without --images."
+)
 MIRROR_FINDINGS = Metric("kube_chores_mirror_findings", "Findings about a RegistryMirror.", ("mirror", "severity"))
 
 
@@ -195,3 +224,6 @@ def gauges(
             if severity is not Severity.INFO:
                 yield MIRROR_FINDINGS.sample(counted[severity], head.key.name, severity.value)
     yield OMITTED.sample(max(0, len(found) - MOST_RESOURCES), MIRROR_FINDINGS.name)
+    if settings.images:
+        yield IMAGES.sample(plan.summary.facts["images"])
+        yield IMAGES_CHECKED.sample(plan.summary.facts["checked"])

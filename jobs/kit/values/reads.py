@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from http import HTTPStatus
 from typing import Annotated, Any, NamedTuple, TypeVar, cast
 
 import msgspec
@@ -31,9 +32,12 @@ Parsed = TypeVar("Parsed")
 # The errors of downloads that were not requested.
 NOT_FETCHED = "not fetched: the run was stopped"
 NOT_IN_TIME = "not probed in time"
+NOT_REQUESTED = "not requested: an earlier request to the registry failed"
 # The errors of downloads whose host name was not resolved.
 NO_DNS = "no DNS server answered"
 NAME_NOT_FOUND = "its host name was not found"
+# The statuses of downloads that a server refuses without a login, or with this one.
+REFUSED = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 
 
 def decode(raw: bytes | Raw | str, kind: type[Kind]) -> Kind:
@@ -257,13 +261,16 @@ def parse(
 class Download(NamedTuple):
     """A document, or an error. The same cause has the same text, so that statuses stay unchanged.
 
-    `status` is the one of the last answer, or 0 without a response; `challenge` is its header WWW-Authenticate.
+    `status` is the one of the last answer, or 0 without a response; `challenge` is its header WWW-Authenticate. That of
+    a ManifestRequest has no body: `digest` and `media_type` are those of the manifest.
     """
 
     body: bytes = b""
     error: str = ""
     status: int = 0
     challenge: str = ""
+    digest: str = ""
+    media_type: str = ""
 
 
 def unreadable(key: ObjectKey, error: ApiError, reason: str = "", subjects: tuple[str, ...] = ()) -> Finding:
