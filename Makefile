@@ -60,9 +60,10 @@ check: lint types test ## run lint, types and test: do this before each commit
 test-version: $(VENV)/installed-test ## run unit tests and each job on another Python: PYTHON=... VENV=...
 	@$(BIN)/pytest -q -n auto --dist worksteal tests/unit tests/test_every_job.py
 
-control-plane: ## build etcd, kube-apiserver, kube-controller-manager, kubectl and helm into .tools (needs Go)
+control-plane: ## build etcd, kube-apiserver, kube-controller-manager, kubectl, helm and kstatus into .tools (needs Go)
 	@tools/kubernetes/build
 	@tools/helm/build
+	@tools/kstatus/build
 
 test-cluster: $(VENV)/installed control-plane ## run the tests on a real Kubernetes control plane
 	@$(BIN)/pytest -q -n $(WORKERS) --dist load --maxschedchunk 1 -m cluster \
@@ -75,6 +76,7 @@ node-tools: ## install the programs of a node: Debian packages (apt-get, as root
 	@tools/node/packages
 	@tools/kubernetes/build node >/dev/null
 	@tools/registry/build >/dev/null
+	@tools/argo-rollouts/build >/dev/null
 	@tools/node/images >/dev/null
 
 test-node: $(VENV)/installed node-tools ## run the tests on a real node, with the image in pods (needs root, cgroups, namespaces)

@@ -197,13 +197,17 @@ def write_kubeconfig(path: Path, url: str, token: str, ca_file: Path | None, nam
     return path
 
 
-def make_certificates(folder: Path) -> None:
-    """Write ca.crt and ca.key, which are both authority and server certificate of loopback, and a key for tokens."""
+def make_certificates(folder: Path, *names: str) -> None:
+    """Write ca.crt and ca.key, which are both authority and server certificate of loopback, and a key for tokens.
+
+    `names` are more hosts of the certificate.
+    """
     key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     extensions = [
         "basicConstraints=critical,CA:TRUE",
         "keyUsage=critical,digitalSignature,keyCertSign",
-        "subjectAltName=IP:127.0.0.1,IP:10.0.0.1,DNS:localhost",
+        "subjectAltName="
+        + ",".join(("IP:127.0.0.1", "IP:10.0.0.1", "DNS:localhost", *(f"DNS:{each}" for each in names))),
     ]
     added = [word for extension in extensions for word in ("-addext", extension)]
     out = ["-keyout", str(folder / "ca.key"), "-out", str(folder / "ca.crt")]

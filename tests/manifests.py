@@ -54,7 +54,12 @@ COPIES = {
     "resource-quotas": "resourcequotas",
     "role-bindings": "rolebindings",
     "service-accounts": "serviceaccounts",
+    "pull-secrets": "pullsecrets",
 }
+
+
+# The components that give a job more permissions, and a flag, but no other objects.
+MORE_RIGHTS = ("argo-rollouts", "images", "images/secrets")
 
 
 def minutes(schedule: str) -> int:
@@ -69,7 +74,11 @@ def minutes(schedule: str) -> int:
 
 def everything() -> list[Object]:
     """The objects that a user can install: the default, and each choice that adds objects of jobs or for users."""
-    return [*without_more_copies(), *rights_on_copies()]
+    return [
+        *without_more_copies(),
+        *rights_on_copies(),
+        *(each for folder in MORE_RIGHTS for each in load(ROOT / "cronjobs" / "components" / folder / "rbac.yaml")),
+    ]
 
 
 def without_more_copies() -> list[Object]:

@@ -1,6 +1,7 @@
 """Objects of small test worlds as plain dicts."""
 
 import base64
+import json
 from typing import Any
 
 from tests.canary import canary
@@ -27,6 +28,13 @@ def secret(namespace: str, name: str = "login", *, labels: Any = SELECTED, **fie
     """Return a Secret that the rules of `rule(ruleType="secret")` select; every value contains a canary."""
     fields = fields or {"data": {"user": encoded(canary()), "password": encoded(canary())}}
     return {"apiVersion": "v1", "kind": "Secret", "metadata": _metadata(namespace, name, labels), **fields}
+
+
+def pull_secret(namespace: str, name: str = "login", **fields: Any) -> Object:
+    """Return a Secret for pulls."""
+    text = json.dumps({"auths": {"registry.example.com": {"auth": canary()}}})
+    data = {".dockerconfigjson": encoded(text)}
+    return secret(namespace, name, **{"type": "kubernetes.io/dockerconfigjson", "data": data, **fields})
 
 
 def network_policy(namespace: str, name: str = "isolation", *, labels: Any = SELECTED, **fields: Any) -> Object:

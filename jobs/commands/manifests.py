@@ -14,7 +14,7 @@ from jobs.kit.files import crd, crd_names
 from jobs.kit.values.registry import ACCOUNTS, JOBS, REPAIR
 from jobs.kit.values.resources import is_label
 
-COPIES = ("network-policies", "limit-ranges", "resource-quotas", "role-bindings", "service-accounts")
+COPIES = ("network-policies", "limit-ranges", "resource-quotas", "role-bindings", "service-accounts", "pull-secrets")
 HOME = "kube-chores"
 # Mirrors use the first two. The labels of the namespace restrict all of its pods, so it must not be one of Kubernetes.
 TAKEN = ("kube-chores-mirrors", "kube-chores-nodes", "default", "kube-system", "kube-public", "kube-node-lease")

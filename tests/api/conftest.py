@@ -14,6 +14,8 @@ from jobs.core.mirror_audit.desired import Mirror
 from jobs.kit import web
 from jobs.kit.run import session
 from tests.apis import Api, Object
+from tests.image_registries import ImageRegistries
+from tests.image_registries import serve as images_served
 from tests.mirrors import Mirrors
 from tests.rates import RatesServer, serve
 from tests.registries import Registries
@@ -204,6 +206,21 @@ def repairing(api: Api, installed: Path, registries: Registries) -> Run:
     """Run mirror-audit --repair as in a pod: it probes mirrors and upstreams over the network."""
     env = {**registries.env, "CHORES_REPAIR": "1"}
     return runs("mirror-audit", api.service_account_kubeconfig("kube-chores", "mirror-repair"), env)
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Iterator[ImageRegistries]:
+    """Registries of images, which have none yet."""
+    folder = tmp_path / "images"
+    folder.mkdir()
+    with images_served(folder) as served:
+        yield served
+
+
+@pytest.fixture
+def check_images(api: Api, installed: Path, images: ImageRegistries) -> Run:
+    """Run mirror-audit --images with the rights of the shipped ServiceAccount and of the components."""
+    return runs("mirror-audit", api.service_account_kubeconfig("kube-chores", "mirror-audit"), images.env)
 
 
 def runs(job: str, account: Path, env: Mapping[str, str] | None = None) -> Run:

@@ -346,6 +346,8 @@ def test_without_its_rights_a_rule_names_the_component_and_other_kinds_are_copie
     name = f"kube-chores-sync-copies-{plural}"
     binding = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": name}}
     api.delete(binding)
+    if plural == "serviceaccounts":
+        api.delete({**binding, "metadata": {"name": "kube-chores-sync-copies-pullsecrets"}})
     group = source["apiVersion"].rpartition("/")[0]
     wait_for(lambda: not can_i(api, "sync-copies", "list", plural, group), "the authorizer to forget the right")
     other = KINDS[0] if kind is not KINDS[0] else KINDS[1]

@@ -13,7 +13,7 @@ from tests.canary import canary
 from tests.worlds import configmap, encoded, rule, secret
 
 FEWEST = 4
-LISTS = 2 + 1 + len(KINDS)  # of rules, of namespaces, and of copies of each kind
+LISTS = 2 + 1 + len(KINDS) + 1  # of rules, of namespaces, of copies of each kind, and of names that attachTo added
 REVIEWS = {"POST": 1}
 
 

@@ -330,7 +330,8 @@ def test_a_converged_run_of_farm_pods_does_not_read_the_specs_of_pods(
 # each kind, with one page for each list
 
 BIND = {"apiGroups": [RBAC], "resources": ["clusterroles"], "verbs": ["bind"]}
-LISTS = RULES_READ + 1 + len(KINDS)  # of rules, of namespaces, and of copies of each kind
+ATTACHED = 1  # list of ServiceAccounts with names that attachTo added, with the rights of its component
+LISTS = RULES_READ + 1 + len(KINDS) + ATTACHED  # of rules, of namespaces, and of copies of each kind
 
 
 @pytest.fixture
@@ -418,6 +419,23 @@ def test_a_recreated_role_binding_is_tried_before_it_is_deleted(api: Api, one_pa
         ("POST", "", False),
     ]
     assert ran.summary == {"replaced": 1}
+
+
+def test_without_the_component_of_attach_to_a_run_sends_no_request_for_it(
+    api: Api, one_page: None, sync: Run, home: str, team: str
+) -> None:
+    api.create(secret(home))
+    api.create(rule("logins", home, team, ruleType="secret"))
+    sync()
+    for name in ("pullsecrets", "serviceaccounts"):
+        metadata = {"name": f"kube-chores-sync-copies-{name}"}
+        api.delete({"apiVersion": f"{RBAC}/v1", "kind": "ClusterRoleBinding", "metadata": metadata})
+    wait_for(lambda: not can_i(api, "sync-copies", "list", "serviceaccounts", ""), "the authorizer to forget this")
+
+    ran = sync()
+
+    without = ATTACHED + 1  # and of copies of ServiceAccounts
+    assert (ran.summary, requests_of(ran)) == ({"unchanged": 1}, {"GET": LISTS - without + 1, "POST": REVIEWS})
 
 
 def test_sources_by_name_are_one_list_for_each_name_and_namespace(api: Api, one_page: None, sync: Run) -> None:

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from tests.api.conftest import Ran, Run
-from tests.apis import Api, ApiError, wait_for
+from tests.apis import Api, ApiError, ready_of, wait_for
 from tests.conftest import Chores
 from tests.worlds import at, configmap, content, namespace_object, rule, secret
 
@@ -36,7 +36,7 @@ class Installation:
     def ready(self, name: str = "logins") -> Object:
         """Return the Ready condition of a rule."""
         found = self.api.read(rule(name, "", ""))
-        (condition,) = found["status"]["conditions"]
+        condition = ready_of(found["status"]["conditions"])
         return dict(condition)
 
     def copies(self) -> int:

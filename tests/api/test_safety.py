@@ -12,7 +12,7 @@ import pytest
 
 from tests import canary as canaries
 from tests.api.conftest import Run, copied, with_rule
-from tests.apis import GIVE_UP_SECONDS, Api, wait_for
+from tests.apis import GIVE_UP_SECONDS, Api, ready_of, wait_for
 from tests.canary import canary
 from tests.conftest import WITHOUT_POLICIES_TOO, Chores, served
 from tests.rights import bind_adopt
@@ -43,7 +43,7 @@ def api(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Api]:
 def ready(api: Api, name: str) -> Object:
     """The Ready condition of a rule, without its time."""
     found = api.read({**RULE, "metadata": {"name": name, "namespace": "kube-chores"}})
-    (condition,) = found["status"]["conditions"]
+    condition = ready_of(found["status"]["conditions"])
     assert condition.pop("lastTransitionTime")
     assert (
         condition.pop("observedGeneration") == found["status"]["observedGeneration"] == found["metadata"]["generation"]

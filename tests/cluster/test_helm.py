@@ -91,6 +91,7 @@ MORE_COPIES = copying(
     resourceQuotas=True,
     roleBindings={"clusterRoles": ["view"]},
     serviceAccounts=True,
+    pullSecrets=True,
 )
 ALONE = {
     name: (
@@ -114,6 +115,12 @@ CASES: dict[str, tuple[Values, list[str], list[str]]] = {
         copying(limitRanges=True, resourceQuotas=True),
         ["."],
         ["copies/limit-ranges", "copies/resource-quotas"],
+    ),
+    "with checks of images": ({"jobs": {"mirror-audit": {"images": 50}}}, ["."], ["images"]),
+    "with checks of images and pull secrets": (
+        {"jobs": {"mirror-audit": {"images": 50, "imagesSecrets": True}}},
+        ["."],
+        ["images", "images/secrets"],
     ),
     "with network policies": ({"networkPolicies": True}, ["."], ["network-policies"]),
     "with network policies and without mirrors": (
@@ -145,7 +152,9 @@ def test_the_chart_renders_the_objects_that_kubectl_builds(case: str, helm: Helm
 
 
 def test_names_and_bindings_follow_the_namespace_of_the_release(helm: Helm, tmp_path: Path) -> None:
-    values = {"jobs": {**MORE_COPIES["jobs"], "mirror-repair": {"enabled": True}}, "networkPolicies": True}
+    audit = {"images": 50, "imagesSecrets": True}
+    jobs = {**MORE_COPIES["jobs"], "mirror-repair": {"enabled": True}, "mirror-audit": audit}
+    values = {"jobs": jobs, "networkPolicies": True}
     first, other = helm.render(values), Helm(tmp_path, namespace="team-b").render(values)
 
     def renamed(obj: Object) -> Key:
@@ -206,6 +215,16 @@ def test_a_push_gateway_is_a_setting_of_all_jobs_and_an_allowed_connection(helm:
     labels = objects["PrometheusRule", "kube-chores", "kube-chores-alerts"]["metadata"]["labels"]
     assert (labels["release"], labels["app.kubernetes.io/component"]) == ("prometheus", "monitoring")
     assert policy not in keyed(helm.render({"metrics": metrics}))
+
+
+def test_the_health_checks_for_argo_cd_are_those_to_apply(helm: Helm) -> None:
+    file = yaml.safe_load((ROOT / "cronjobs" / "argocd" / "health.yaml").read_text())
+    default = helm.render()
+
+    (added,) = (each for each in helm.render({"argocdHealth": True}) if each not in default)
+
+    assert (added["kind"], added["metadata"]["name"]) == ("ConfigMap", "kube-chores-argocd-health")
+    assert added["data"] == file["data"]
 
 
 def test_values_change_the_cron_jobs(helm: Helm) -> None:
@@ -274,6 +293,8 @@ def test_values_change_the_cron_jobs(helm: Helm) -> None:
         ("jobs.sync-copies.copies.roleBindings=true", "sync-copies/copies/roleBindings': got boolean, "),
         ("jobs.sync-copies.copies.roleBindings.clusterRoles={*}", "roleBindings/clusterRoles/0': '*' does not match"),
         ("jobs.fetch-rates.copies.limitRanges=true", "jobs/fetch-rates': additional properties 'copies' not allowed"),
+        ("jobs.mirror-audit.images=-1", "jobs/mirror-audit/images': minimum: got -1, "),
+        ("jobs.mirror-audit.images=true", "jobs/mirror-audit/images': got boolean, "),
         ("jobs.farm-pods.secrets=true", "jobs/farm-pods': additional properties 'secrets' not allowed"),
         ("image.digest=0123", "image/digest': '0123' does not match pattern"),
         ("image.repository=example.com/chores:1", "image/repository': 'example.com/chores:1' does not match pattern"),

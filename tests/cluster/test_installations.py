@@ -16,7 +16,7 @@ from tests.api.conftest import Ran, Run, runs
 from tests.apis import Api, Object, real_api, wait_for
 from tests.control_plane import ControlPlane, control_plane, missing, programs
 from tests.farm import farmed, pod
-from tests.manifests import COPIES, OLD, ROOT, dangling, everything, old_accounts, without_more_copies
+from tests.manifests import COPIES, MORE_RIGHTS, OLD, ROOT, dangling, everything, old_accounts, without_more_copies
 from tests.mirrors import Mirrors, priority_class
 from tests.pages import command, kustomizations
 from tests.rates import RatesServer, serve
@@ -28,7 +28,7 @@ OF_THE_CLUSTER = ["namespace", "crds", "policies", "mirror-namespaces"]
 WITH_DRY_RUNS = ["sync-copies", "fetch-rates", "mirror-audit", "mirror-repair", "roll-workloads", "farm-pods"]  # before
 EVERYTHING: Object = {
     "resources": ["cronjobs", "cronjobs/mirror-repair"],
-    "components": [f"cronjobs/components/copies/{each}" for each in COPIES],
+    "components": [f"cronjobs/components/{each}" for each in (*(f"copies/{kind}" for kind in COPIES), *MORE_RIGHTS)],
 }
 PART_OF = "app.kubernetes.io/part-of=kube-chores"
 RIGHTS = "serviceaccounts,roles,rolebindings,clusterroles,clusterrolebindings"

@@ -1431,5 +1431,5 @@ def test_a_kustomization_with_a_namespace_and_a_prefix_keeps_the_policies_whole(
     )
 
     assert policies == bound
-    assert len(policies) == 8
-    assert applied.count(" created (server dry run)") == 16
+    assert len(policies) == 10
+    assert applied.count(" created (server dry run)") == 18

@@ -13,6 +13,7 @@ from jobs.core.sync_copies.kinds import RESOURCES
 from tests import canary
 from tests.api.conftest import Run, runs
 from tests.apis import Api
+from tests.certificates import certificate, issued
 from tests.every_job import RightsWorld, Scenario
 from tests.every_job.outputs import shown
 from tests.fault_world import FaultWorld, Object, State, World, kinds, metadata, status_of
@@ -26,9 +27,11 @@ from tests.worlds import (
     configmap,
     encoded,
     namespace_object,
+    pull_secret,
     role_binding,
     rule,
     secret,
+    service_account,
 )
 
 JOB = "sync-copies"
@@ -198,7 +201,77 @@ def _taken(world: World) -> State:
     return {key: each for key, each in objects(world).items() if key[1:] == ("team-a", "taken")}
 
 
+ROBOTS = {"serviceAccounts": ["robot-of-*", "robot"]}
+
+
+# a world with certificates without their keys, a bundle of them, and ServiceAccounts that use copies for pulls
+
+
+@contextmanager
+def _world_of_forms(api: Api) -> Iterator[Mapping[str, str]]:
+    for name in ("home", "team-a"):
+        api.create(namespace_object(name))
+    for name in ("one", "two"):
+        api.create(issued("home", name, ca=certificate(name)))
+    for name in ("login", "withdrawn"):
+        api.create(pull_secret("home", name))
+    form = {"ruleType": "secret", "keys": {"include": ["ca.crt"]}, "copyAs": {"kind": "ConfigMap"}}
+    api.create(by_name("ca", "home", "team-a", names=["one", "two"], **form))
+    api.create(
+        by_name(
+            "trust",
+            "home",
+            ["home", "team-a"],
+            names=["one", "two"],
+            merge={"key": "ca.pem"},
+            targetName="trust",
+            **form,
+        )
+    )
+    attached = {"ruleType": "secret", "attachTo": ROBOTS}
+    for name in ("login", "withdrawn"):
+        api.create(by_name(name, "home", "team-a", names=[name], **attached))
+    api.create(_robot("robot", "theirs"))
+    first = runs(JOB, api.kubeconfig)("-n", "kube-chores")
+    assert (first.exit_code, first.summary) == (0, {"created": 6, "patched": 1}), first
+    api.patch(issued("home", "one"), {"data": {"ca.crt": encoded(certificate("renewed"))}})
+    api.delete(rule("withdrawn", "", ""))
+    api.create(_robot("robot-of-later"))
+    opaque = {**form, "copyAs": {"kind": "Secret"}, "targetName": "opaque"}
+    api.create(by_name("opaque", "home", "team-a", names=["two"], **opaque))
+    yield {}
+
+
+def _robot(name: str, *names: str) -> Object:
+    return service_account("team-a", name, labels={}, imagePullSecrets=[{"name": each} for each in names])
+
+
+def _with_accounts(world: World) -> State:
+    """Return the state, without the fields of ServiceAccounts that each write changes."""
+    accounts = {
+        key: {**each, "metadata": metadata(each, "labels", "annotations")}
+        for key, each in world.stored("serviceaccounts").items()
+    }
+    return _state(world) | accounts
+
+
 FAULTS = [
+    FaultWorld(
+        name="sync-copies of certificates and for pulls",
+        job=JOB,
+        build=_world_of_forms,
+        state=_with_accounts,
+        untouched=lambda world: {key: each for key, each in objects(world).items() if key[1:] == ("home", "two")},
+        summary={"created": 1, "configured": 3, "deleted": 1, "patched": 2, "unchanged": 2},
+        sent=kinds(
+            list=f"copyrators namespaces configmaps secrets {' '.join(MORE_PLURALS)}",
+            create="selfsubjectrulesreviews secrets events",
+            update="configmaps",
+            patch="copyrators/status serviceaccounts",
+            delete="secrets",
+        ),
+        disturbs=frozenset({"configmaps", "secrets", "serviceaccounts"}),
+    ),
     FaultWorld(
         name=JOB,
         job=JOB,
@@ -255,7 +328,10 @@ def _to_copy(request: pytest.FixtureRequest, sync: Run) -> None:
         for name in ("kept", "withdrawn"):
             api.create(of_kind(kind, home, SELECTED, name=name))
         api.create(rule(f"{kind.lower()}s", home, f"*-{api.token}", ruleType=kind.lower()))
+    api.create(pull_secret(home, labels={}))
+    api.create(by_name("pulls", home, f"*-{api.token}", names=["login"], ruleType="secret", attachTo=ROBOTS))
     assert sync().exit_code == 0
+    api.create(service_account(team, "robot-of-later", labels={}))
     for make in (configmap, secret):
         api.delete(make(home, "withdrawn"))
         api.patch(at(team, make(home, "kept")), {"data": {"extra": "eA=="}})

@@ -163,6 +163,21 @@ def test_pods_pull_with_a_copied_service_account_and_login(team: Team, figure: F
     figure(f"a pod of a copied ServiceAccount runs an image that needs the login: {time.monotonic() - began:.1f} s")
 
 
+def test_pods_pull_with_a_login_that_a_rule_attaches_to_their_service_account(team: Team, figure: Figure) -> None:
+    image = team.registry.push("attached")
+    rule = in_namespace("kube-chores", "CopyratorRule", "pull-secret", "kubechores.dev/v1")
+    team.api.patch(rule, {"spec": {"attachTo": {"serviceAccounts": ["default"]}}})
+    assert "1 patched" in team.copy("attached")
+
+    pulling = team.run("attached", image)
+    assert pulling["spec"]["imagePullSecrets"] == [{"name": "registry-login"}], "the pod has none of its own"
+
+    team.api.patch(rule, {"spec": {"attachTo": None}})
+    assert "1 patched" in team.copy("detached")
+    assert not team.read("ServiceAccount", "default").get("imagePullSecrets")
+    figure("a pod without imagePullSecrets runs an image that needs a login, after a rule attached the copy")
+
+
 def test_a_copied_role_binding_permits_until_its_rule_is_deleted(team: Team, figure: Figure) -> None:
     path = "/api/v1/namespaces/{}/configmaps"
 

@@ -104,7 +104,7 @@ def test_the_table_of_values_is_that_of_the_file() -> None:
         shown = "below" if differs else json.dumps(default)
         rows.append(f"| `{name}` | {shown if shown == 'below' else f'`{shown}`'} | {text} |")
 
-    assert len(rows) == 29
+    assert len(rows) == 34
     check_table(CHART / "README.md", "values", ["| value | default | meaning |", "|---|---|---|", *rows])
 
 

@@ -13,7 +13,9 @@ from jobs.core.sync_copies.rules import RULE_TYPES
 from jobs.kit.data.contents import Content, field_content
 from jobs.kit.values import resources
 from tests.canary import canary
+from tests.certificates import certificate
 from tests.manifests import ROOT, load
+from tests.worlds import encoded
 
 FOLDER = ROOT / "jobs" / "core" / "sync_copies"
 WITH_COMPONENT = [kind for kind in KINDS.values() if kind.component]
@@ -102,6 +104,17 @@ def test_keys_that_a_source_cannot_be_copied_with_have_the_reason(keys: KeySelec
 
     with pytest.raises(ValueError, match=f"^{re.escape(why)}$"):
         select(keys, content)
+
+
+@pytest.mark.parametrize("kind", ["ConfigMap", "Secret"])
+@pytest.mark.parametrize("is_immutable", [True, False])
+def test_a_copy_in_another_form_is_immutable_as_its_source(kind: str, is_immutable: bool) -> None:
+    content = Content("kubernetes.io/tls", {"ca.crt": encoded(certificate("root"))}, immutable=is_immutable)
+
+    copied = select(KeySelection(("ca.crt",), copy_as=kind), content)
+
+    assert isinstance(copied, Content)
+    assert copied.immutable == is_immutable
 
 
 @pytest.mark.parametrize("subjects", [["admin"], [None], "admin", 7, {"kind": "ServiceAccount"}])

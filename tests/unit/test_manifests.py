@@ -16,6 +16,7 @@ from jobs.kit.values.reads import Head
 from tests.manifests import (
     CLUSTER_SCOPED,
     COPIES,
+    MORE_RIGHTS,
     ROOT,
     Object,
     everything,
@@ -64,7 +65,7 @@ def pod_spec(cron_job: Object) -> Object:
     return spec
 
 
-def test_every_yaml_file_is_part_of_the_install_or_a_sample() -> None:
+def test_every_yaml_file_is_part_of_the_install_a_sample_or_for_another_tool() -> None:
     read: set[Path] = set()
 
     def follow(folder: Path) -> None:
@@ -80,12 +81,13 @@ def test_every_yaml_file_is_part_of_the_install_or_a_sample() -> None:
     follow(REPAIR)
     follow(CRONJOBS / "components" / "without-policies")
     follow(CRONJOBS / "components" / "dry-run")
-    for each in COPIES:
-        follow(CRONJOBS / "components" / "copies" / each)
+    for each in (*(f"copies/{each}" for each in COPIES), *MORE_RIGHTS):
+        follow(CRONJOBS / "components" / each)
     follow(NETWORK_POLICIES)
     follow(MONITORING)
     follow(MONITORING / "network-policies")
-    assert set(CRONJOBS.rglob("*.yaml")) - read == set((CRONJOBS / "samples").rglob("*.yaml"))
+    others = {*(CRONJOBS / "samples").rglob("*.yaml"), CRONJOBS / "argocd" / "health.yaml"}
+    assert set(CRONJOBS.rglob("*.yaml")) - read == others
 
 
 def test_an_unknown_field_in_a_kustomization_is_an_error(tmp_path: Path) -> None:
@@ -143,7 +145,7 @@ def by_name(objects: list[Object]) -> dict[tuple[str, str], Object]:
     return {(obj["kind"], obj["metadata"]["name"]): obj for obj in objects}
 
 
-@pytest.mark.parametrize("resource", COPIES.values())
+@pytest.mark.parametrize("resource", [each for each in COPIES.values() if each != "pullsecrets"])
 def test_a_component_of_copies_gives_sync_copies_one_more_resource(resource: str) -> None:
     added = by_name(rights_on_copies())
     job = added["ClusterRole", f"kube-chores-sync-copies-{resource}"]["rules"]
@@ -165,12 +167,32 @@ def test_a_component_of_copies_gives_sync_copies_one_more_resource(resource: str
     assert bound["subjects"] == [{"kind": "ServiceAccount", "name": "sync-copies", "namespace": "kube-chores"}]
 
 
+def test_the_component_pull_secrets_lets_sync_copies_patch_service_accounts_and_no_more() -> None:
+    added = by_name(rights_on_copies())
+    (job,) = added["ClusterRole", "kube-chores-sync-copies-pullsecrets"]["rules"]
+    (view,) = added["ClusterRole", "kube-chores-view-pullsecrets"]["rules"]
+    bound = added["ClusterRoleBinding", "kube-chores-sync-copies-pullsecrets"]
+
+    assert job == {"apiGroups": [""], "resources": ["serviceaccounts"], "verbs": ["list", "get", "patch"]}
+    assert view == {**job, "verbs": ["get", "list"]}
+    assert bound["roleRef"]["name"] == "kube-chores-sync-copies-pullsecrets"
+    assert bound["subjects"] == [{"kind": "ServiceAccount", "name": "sync-copies", "namespace": "kube-chores"}]
+
+
 def test_no_component_of_copies_is_part_of_the_default_installation() -> None:
     assert len(rights_on_copies()) == 3 * len(COPIES)
     assert by_name(rights_on_copies()).keys().isdisjoint(by_name(without_more_copies()))
     assert {name for _, name in by_name(rights_on_copies())} == {
         f"kube-chores-{who}-{resource}" for who in ("sync-copies", "view") for resource in COPIES.values()
     }
+
+
+def test_checks_of_images_get_no_right_to_write_or_to_list_secrets() -> None:
+    files = [CRONJOBS / "components" / each / "rbac.yaml" for each in ("images", "images/secrets")]
+    found = [rule for each in files for rule in rules(load(each))]
+    granted_rights = {(verb, resource) for rule in found for verb in rule["verbs"] for resource in rule["resources"]}
+    lists, gets = {("list", "pods"), ("list", "cronjobs")}, {("get", "secrets"), ("get", "serviceaccounts")}
+    assert granted_rights == lists | gets
 
 
 def test_no_role_gives_a_way_to_more_rights() -> None:
@@ -204,7 +226,7 @@ def test_the_component_without_policies_omits_only_the_policies() -> None:
     policies = [obj for obj in whole if obj["kind"].startswith("ValidatingAdmissionPolicy")]
 
     assert with_component("without-policies") == [obj for obj in whole if obj not in policies]
-    assert len(policies) == 16
+    assert len(policies) == 20
 
 
 def test_farm_pods_has_no_right_to_delete_and_only_reads_pods() -> None:

@@ -71,7 +71,7 @@ def copy(namespace: str, of: ReducedObject, by: Rule, *others: str) -> ReducedOb
 
 def as_read(each: ReducedObject, rule_type: str = "configmap") -> Source:
     """Return what a run keeps of an object that a rule selects."""
-    why = KINDS[rule_type].why_never_copied(each)
+    why = KINDS[rule_type].why_never_copied(each, each.content or Content())
     key = ObjectKey(KINDS[rule_type].name, each.name, each.namespace)
     return Finding("skipped", Severity.INFO, key, why) if why else each
 

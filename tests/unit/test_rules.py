@@ -17,6 +17,7 @@ from jobs.kit.values.errors import ConfigurationError
 from jobs.kit.values.model import ObjectKey
 from jobs.kit.values.reads import Head, Invalid
 from jobs.kit.values.resources import RULES
+from tests.bad_rules import NAMED, REFUSED
 from tests.canary import canary, leaks
 from tests.manifests import ROOT, load
 
@@ -27,7 +28,6 @@ GOOD: dict[str, Any] = {
     "spec": {"ruleType": "secret", "selector": {"matchLabels": {"copyrator": "true"}}},
 }
 
-NAMED: dict[str, Any] = {"ruleType": "secret", "names": ["login"]}
 RULE_TYPES = [
     *("configmap", "secret", "networkpolicy", "limitrange", "resourcequota", "rolebinding", "serviceaccount"),
 ]
@@ -130,10 +130,6 @@ def of_spec(tmp_path: Path, spec: dict[str, Any]) -> list[str]:
             {**NAMED, "names": [f"n{each}" for each in range(100)], "namespaces": [f"n{each}" for each in range(1000)]},
             "names: names times namespaces is more than 1000, and each is a request: set a selector, or use several",
         ),
-        (
-            {**NAMED, "ruleType": "limitrange", "keys": {"include": ["a"]}},
-            "keys: only a ruleType of configmap or secret has keys: remove this field",
-        ),
         ({**NAMED, "keys": {}}, "keys: neither include nor rename is set: set one of them, or remove keys"),
         ({**NAMED, "keys": {"include": ["a/*"]}}, "keys.include[0]: 'a/*' does not match '^[-._a-zA-Z0-9*?]+$'"),
         ({**NAMED, "keys": {"rename": {"a": ".."}}}, "keys.rename.a: '..' does not match"),
@@ -141,24 +137,12 @@ def of_spec(tmp_path: Path, spec: dict[str, Any]) -> list[str]:
             {**NAMED, "keys": {"rename": {"*": "b"}}},
             "keys.rename: has a key that is not valid: rename FROM: TO",
         ),
-        ({**NAMED, "keys": {"rename": {"a": "a"}}}, "keys.rename: renames a key to itself: write it in include"),
-        (
-            {**NAMED, "keys": {"rename": {"a": "c", "b": "c"}}},
-            "keys.rename: gives two keys the same name: a copy has each key once",
-        ),
-        (
-            {**NAMED, "names": ["a", "b"], "targetName": "c"},
-            "targetName: names has more than one entry, and copies with the same name collide: use a rule for each sou",
-        ),
         ({**NAMED, "targetName": "../b"}, "targetName: '../b' does not match"),
-        (
-            {**NAMED, "subjectNamespace": "target"},
-            "subjectNamespace: only a ruleType of rolebinding has subjects: remove this field",
-        ),
         (
             {**NAMED, "ruleType": "rolebinding", "subjectNamespace": "own"},
             "subjectNamespace: 'own' is not one of ['source', 'target']",
         ),
+        *((spec, f"{field}: {message}") for spec, field, message in REFUSED),
     ],
 )
 def test_a_mistake_is_reported_once_and_as_the_server_reports_it(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
+from itertools import chain
 from typing import NamedTuple
 
 import msgspec
 from msgspec import structs
 
+from jobs.core.sync_copies.bundles import merged
 from jobs.core.sync_copies.kinds import KINDS, WHY_NO_COPY, Kind, select
 from jobs.core.sync_copies.observed import NAME, OPT_IN, Namespace, Observed, Source
 from jobs.core.sync_copies.rules import Rule, Targets
@@ -19,22 +21,40 @@ from jobs.kit.values import stamps
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.model import Finding, ObjectKey, Severity
 from jobs.kit.values.reads import decode
+from jobs.kit.values.resources import RULES
 from jobs.kit.values.text import listed
 
 
 class Candidate(NamedTuple):
-    """A source, and a rule that selects it."""
+    """A source, and a rule that selects it. `merged` are the sources that a rule merges into `source`."""
 
     rule: Rule
     source: ReducedObject
+    merged: Sequence[ReducedObject] = ()
+
+    @property
+    def sources(self) -> Sequence[ReducedObject]:
+        """The objects that are copied."""
+        return self.merged or (self.source,)
 
     @property
     def origin(self) -> ObjectKey:
-        """The key of the source."""
-        return ObjectKey(self.rule.kind.name, self.source.name, self.source.namespace)
+        """The key of the source; of merged sources, that of the rule."""
+        kind = RULES.kind if self.rule.spec.merge else self.rule.kind.name
+        return ObjectKey(kind, self.source.name, self.source.namespace)
+
+    @property
+    def stamped(self) -> str:
+        """The origin as the stamp of copies names it."""
+        return stamps.source(self.origin, self.rule.copy_kind.name)
+
+    @property
+    def own_namespace(self) -> str:
+        """The namespace that gets no copy, because it has the source; empty if there is none."""
+        return "" if self.rule.spec.merge else self.source.namespace
 
 
-Selected = Mapping[tuple[str, str], Sequence[Candidate]]  # by rule type and name of the copies
+Selected = Mapping[tuple[str, str], Sequence[Candidate]]  # by rule type of the copies, and their name
 
 
 class Candidates(NamedTuple):
@@ -47,6 +67,10 @@ class Candidates(NamedTuple):
     shadowed: Selected
     findings: Sequence[Finding]
     names: Mapping[str, Collection[str]]
+
+    def all(self) -> Iterator[Candidate]:
+        """Yield all selected sources."""
+        return chain.from_iterable(self.selected.values())
 
 
 def by_rule(findings: Iterable[Finding]) -> dict[str, list[Finding]]:
@@ -74,18 +98,23 @@ def candidates(observed: Observed) -> Candidates:
         queried = (each for query in rule.queries() for each in observed.sources.get(query, ()))
         sources = [each for each in queried if not only or name_of(each) in only]
         names[rule.name] = {name_of(each) for each in sources if not _is_copy(each)}
+        if rule.spec.merge:
+            if whole := merged(rule, sources, observed):
+                selected.setdefault((rule.copy_type, rule.spec.target_name), []).append(Candidate(rule, *whole))
+            sources = [each for each in sources if isinstance(each, Finding)]
         # Of one source namespace, sources are copied although others there could not be read.
-        first = _first_namespaces(rule, sources, observed) if len(rule.source_namespaces) > 1 else None
+        is_first = len(rule.source_namespaces) > 1 and not rule.spec.merge
+        first = _first_namespaces(rule, sources, observed) if is_first else None
         for source in sources:
             name = rule.spec.target_name or name_of(source)
             if not isinstance(source, Finding):
                 candidate = Candidate(rule, source)
                 if first is None or source.namespace == first.get(name):
-                    selected.setdefault((rule.spec.rule_type, name), []).append(candidate)
+                    selected.setdefault((rule.copy_type, name), []).append(candidate)
                     continue
                 if name not in first:
                     continue
-                shadowed.setdefault((rule.spec.rule_type, name), []).append(candidate)
+                shadowed.setdefault((rule.copy_type, name), []).append(candidate)
                 source = _shadowed(candidate, first[name])
             at = source.object, source.reason
             others = left.get(at, source).subjects
@@ -195,8 +224,7 @@ class Place(NamedTuple):
     @property
     def stamped_source(self) -> ObjectKey:
         """The source that the stamp of the object names."""
-        namespace, _, name = self.annotations.get(stamps.SOURCE, "").partition("/")
-        return ObjectKey(self.key.kind, name, namespace)
+        return stamps.source_key(self.annotations.get(stamps.SOURCE, ""), self.key.kind)
 
     @property
     def rules(self) -> tuple[str, ...]:
@@ -259,9 +287,10 @@ def _kept(place: Place, rivals: Sequence[Candidate], targets: Mapping[str, Seque
 def _claims(claimants: Sequence[Candidate], targets: Mapping[str, Sequence[str]]) -> dict[str, tuple[int, ...]]:
     """Return the numbers of the claimants by target namespace."""
     claims: dict[str, tuple[int, ...]] = {}
-    for number, (rule, source) in enumerate(claimants):
-        for namespace in targets[rule.name]:
-            if namespace != source.namespace:
+    for number, candidate in enumerate(claimants):
+        own = candidate.own_namespace
+        for namespace in targets[candidate.rule.name]:
+            if namespace != own:
                 claims[namespace] = (*claims.get(namespace, ()), number)
     return claims
 
@@ -282,8 +311,8 @@ def _desired(candidates: Sequence[Candidate], namespace: str) -> tuple[Desired, 
 
 
 def _copy_of(candidate: Candidate, namespace: str) -> Desired:
-    (rule, source), kind = candidate, candidate.rule.kind
-    at, extra, name = source.header, rule.spec.metadata, f"{source.namespace}/{source.name}"
+    rule, source, kind = candidate.rule, candidate.source, candidate.rule.copy_kind
+    at, extra, name = source.header, rule.spec.metadata, candidate.stamped
     content = source.content or Content()
     if rule.moves_subjects and kind.in_target and not isinstance(content, Digested):
         content = kind.in_target(content, namespace)

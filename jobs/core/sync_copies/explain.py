@@ -28,10 +28,12 @@ _COLUMNS = ("RULE", "OBJECT", "STATE", "WHY")
 _NEXT = {
     Action.CREATE: "the next run creates it",
     Action.REPLACE: "the next run replaces it",
+    Action.PATCH: "the next run patches it",
     Action.DELETE: "the next run deletes it",
     Action.RECREATE: "the next run deletes and recreates it",
 }
-_NOT_REQUIRED = {"orphan", "opted-out", "retained"}  # codes of objects that are not desired copies
+_OF_ACCOUNTS = {"not-attached", "still-attached"}
+_NOT_REQUIRED = {"orphan", "opted-out", "retained", *_OF_ACCOUNTS}  # codes of objects that are not desired copies
 _SOURCE_REFUSED = "SourceRefused"
 _REFUSED = {"Failed", *(reason for _, reason in REASONS)}  # of failed writes
 
@@ -101,8 +103,8 @@ def _world(where: ObjectKey, made: Plan, observed: Observed, settings: Settings)
     found = candidates(observed)
     sources: dict[str, set[str]] = {}
     for (_, name), group in found.selected.items():
-        for rule, source in group if where.name in ("", name) else ():
-            sources.setdefault(rule.name, set()).add(source.namespace)
+        for each in group if where.name in ("", name) else ():
+            sources.setdefault(each.rule.name, set()).add(each.own_namespace)
     target_names = {each.name: each.spec.target_name for each in observed.rules}
     left = [
         each
@@ -185,6 +187,7 @@ def _rows(
 def _row(rule: str, group: Sequence[Finding], text: Callable[[Finding], str], noun: str = "copies") -> Row:
     key, code, number = group[0].object, group[0].code, len(group)
     reason = _reasons(map(text, group))
+    noun = "ServiceAccounts" if code in _OF_ACCOUNTS else noun
     copies = number if noun == "copies" and key.kind in LAYOUTS else 0
     named = {name: value for name, value in key._asdict().items() if value} if number == 1 else None
     document = {"rule": rule, "object": named, "copies": copies, "code": code, "reason": reason}

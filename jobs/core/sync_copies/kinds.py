@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from base64 import b64decode
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from msgspec import structs
 
@@ -40,6 +41,7 @@ REQUIRED_KEYS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "kubernetes.io/basic-auth": (("username", "password"),),
     "kubernetes.io/ssh-auth": (("ssh-privatekey",),),
 }
+CopyKind = Literal["ConfigMap", "Secret"]  # of copyAs
 WHY_NO_COPY = "is managed by kube-chores: a copy is never a source"
 # Also a ConfigMap: https://helm.sh/docs/topics/advanced/#configmap-storage-backend
 _HELM_RELEASE = "sh.helm.release."
@@ -124,6 +126,11 @@ class Kind(NamedTuple):
         return self.in_target is not None
 
     @property
+    def has_type(self) -> bool:
+        """Whether its objects have a type, as Secrets do: only rules of this kind can set copyAs and attachTo."""
+        return self.layout is SECRET
+
+    @property
     def component_path(self) -> str:
         """The component with the rights of the job on it."""
         return f"cronjobs/components/copies/{self.component}"
@@ -145,10 +152,13 @@ class Kind(NamedTuple):
             return _NEVER_COPIED["helm.sh/"]
         return self.never_named.get(name, "")
 
-    def why_never_copied(self, read: ReducedObject) -> str:
-        """Return why an object with this name and content is never copied; empty if it is copied."""
+    def why_never_copied(self, read: ReducedObject, content: AnyContent) -> str:
+        """Return why an object with this name and content is never copied; empty if it is copied.
+
+        `content` is the whole content of the object, from which `read` may have only some keys, in another form.
+        """
         why = WHY_NO_COPY if stamps.is_stamped(read.header.labels) else self.why_no_name(read.name)
-        return why or (self.why_no_content(read.content, read.header.labels) if read.content else "")
+        return why or self.why_no_content(content, read.header.labels)
 
 
 # By the ruleType of rules. The table in docs/copyratorrule.md#kinds is written from them.
@@ -181,14 +191,21 @@ KINDS: Mapping[str, Kind] = {
 LABELS = frozenset({BOOTSTRAPPING})  # of sources: they decide whether these are copied
 RESOURCES = tuple(kind.resource for kind in KINDS.values())
 BY_NAME: Mapping[str, Kind] = {kind.name: kind for kind in KINDS.values()}
+WITH_PULL_SECRETS = resources.SERVICE_ACCOUNTS  # rules with attachTo name their copies there
 LAYOUTS: Mapping[str, Layout] = {kind.name: kind.layout for kind in KINDS.values()}
 
 
 class KeySelection(NamedTuple):
-    """spec.keys of a rule, as a value that can be sorted and compared. The default selects all keys."""
+    """spec.keys of a rule, as a value that can be sorted and compared. The default selects all keys.
+
+    `copy_as` is the kind of copies of a Secret: as a Secret, they are Opaque. `merge` is the key in which the copy has
+    the certificates of all sources. Empty: copies have the form of their source.
+    """
 
     include: tuple[str, ...] = ()
     rename: tuple[tuple[str, str], ...] = ()
+    copy_as: str = ""
+    merge: str = ""
 
 
 ALL_KEYS = KeySelection()
@@ -203,6 +220,8 @@ def select(keys: KeySelection, content: WholeContent) -> WholeContent:
     if keys == ALL_KEYS or not isinstance(content, Content):
         return content
     names = _names(keys, [*content.data, *content.binary_data])
+    if keys.merge or keys.copy_as:
+        return _converted(keys, content, names)
     for group in REQUIRED_KEYS.get(content.type, ()):
         if not {*group} & {*names.values()}:
             raise ValueError(f"a Secret of type {content.type} requires key {' or '.join(group)} in copies")
@@ -211,6 +230,40 @@ def select(keys: KeySelection, content: WholeContent) -> WholeContent:
         for each in (content.data, content.binary_data)
     )
     return structs.replace(content, data=data, binary_data=binary)
+
+
+def _converted(keys: KeySelection, content: Content, names: Mapping[str, str]) -> Content:
+    """Return the content in another form: as a Secret of another type, or only the certificates in it.
+
+    Certificates are text in the result, also those of a Secret: bundles.py encodes them.
+    """
+    if keys.copy_as == resources.SECRETS.kind and not keys.merge:
+        return structs.replace(
+            content, type="Opaque", data={names[key]: value for key, value in content.data.items() if key in names}
+        )
+    if binary := sorted(names.keys() & content.binary_data.keys()):
+        raise ValueError(f"key {listed(binary)} is not text")
+    from jobs.core.sync_copies.certificates import certificates
+
+    found = {}
+    for key, name in names.items():
+        try:
+            found[name] = certificates(_text(content.data[key]) if keys.copy_as else content.data[key])
+        except ValueError as error:
+            raise ValueError(f"key {key} {error}") from None
+    return Content("", found, immutable=content.immutable and not keys.merge)
+
+
+def _text(value: str) -> str:
+    """Return a value of a Secret as text; an error tells nothing of the value.
+
+    Raises:
+        ValueError: it is no text.
+    """
+    try:
+        return b64decode(value, validate=True).decode()
+    except ValueError:
+        raise ValueError("is not text") from None
 
 
 def _names(keys: KeySelection, given: list[str]) -> dict[str, str]:

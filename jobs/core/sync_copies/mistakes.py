@@ -15,8 +15,9 @@ from jobs.core.sync_copies.desired import Candidates, by_rule, with_reasons
 from jobs.core.sync_copies.observed import Namespace, Observed
 from jobs.core.sync_copies.rules import Rule
 from jobs.kit.run import brakes
+from jobs.kit.values import stamps
 from jobs.kit.values.model import Finding, ObjectKey, Severity
-from jobs.kit.values.resources import NAMESPACES
+from jobs.kit.values.resources import NAMESPACES, RULES
 from jobs.kit.values.text import listed
 
 SOURCE_NAMESPACE_MISSING, NOTHING_SELECTED = "source-namespace-missing", "nothing-selected"
@@ -48,19 +49,20 @@ class Mistake(NamedTuple):
 
     def concerns(self, source_namespace: str) -> bool:
         """Whether copies of sources in this namespace may be deleted by mistake."""
-        return not self.namespaces or source_namespace in self.namespaces
+        return not self.namespaces or source_namespace in self.namespaces or self.rule.spec.merge is not None
 
     def may_select(self, copy: ObjectKey, source: str) -> bool:
-        """Whether the rule may select this copy of `source`, NAMESPACE/NAME, once it is corrected.
+        """Whether the rule may select this copy of `source`, as its stamp names it, once the rule is corrected.
 
         The copy must match what the rule selects now: its sources (or its source namespaces, if it selects no source)
         and its targets.
         """
-        namespace = source.partition("/")[0]
+        origin = stamps.source_key(source, copy.kind)
+        namespace, is_merged = origin.namespace, origin.kind == RULES.kind
         fits_namespace = self.code == SOURCE_NAMESPACE_MISSING or namespace in self.rule.source_namespaces
-        fits_source = source in self.sources if self.sources else fits_namespace
+        fits_source = is_merged or (source in self.sources if self.sources else fits_namespace)
         fits_target = not (self.targets - {namespace}) or copy.namespace in self.targets
-        is_of_kind = self.rule.kind.name == copy.kind
+        is_of_kind = self.rule.copy_kind.name == copy.kind and is_merged == (self.rule.spec.merge is not None)
         return is_of_kind and fits_source and fits_target and self.concerns(namespace)
 
 
@@ -75,15 +77,18 @@ def mistakes(observed: Observed, found: Candidates, targets: Mapping[str, Sequen
     # One that cannot be decoded is None: it exists.
     namespaces = {each.name: each for each in observed.namespaces} | dict.fromkeys(undecoded)
     sources: dict[str, set[str]] = {}
-    for rule, source in (each for group in found.selected.values() for each in group):
-        sources.setdefault(rule.name, set()).add(f"{source.namespace}/{source.name}")
+    own: dict[str, set[str]] = {}  # namespaces that get no copy
+    for each in found.all():
+        sources.setdefault(each.rule.name, set()).add(each.stamped)
+        own.setdefault(each.rule.name, set()).add(each.own_namespace)
     left = by_rule(found.findings)
     made: dict[str, Mistake] = {}
     for rule in sorted(observed.rules, key=lambda rule: rule.name):
         if rule.name in unread:
             continue
         selected, into = frozenset(sources.get(rule.name, ())), frozenset(targets[rule.name]) - closed
-        nothing = "" if _has_selected(rule) else _why_nothing(rule, selected, into, left.get(rule.name, ()))
+        is_own = len(into) == 1 and {*into} == own.get(rule.name)
+        nothing = "" if _has_selected(rule) else _why_nothing(rule, selected, into, is_own, left.get(rule.name, ()))
         concerned: Collection[str] = ()
         if problems := list(_missing_namespaces(rule, namespaces)):
             code, reason = SOURCE_NAMESPACE_MISSING, "; ".join(problems)
@@ -99,7 +104,9 @@ def mistakes(observed: Observed, found: Candidates, targets: Mapping[str, Sequen
     return made
 
 
-def _why_nothing(rule: Rule, sources: frozenset[str], targets: frozenset[str], left: Sequence[Finding]) -> str:
+def _why_nothing(
+    rule: Rule, sources: frozenset[str], targets: frozenset[str], is_own: bool, left: Sequence[Finding]
+) -> str:
     """Return why a rule requires no copy; empty if it requires one, or may require one."""
     if any(each.code in ("unreadable", "refused") for each in left):
         return ""  # it may require copies of these
@@ -111,7 +118,7 @@ def _why_nothing(rule: Rule, sources: frozenset[str], targets: frozenset[str], l
         return f"selects no {named} to copy in {where}{only}"
     if not targets:
         return "spec.targets selects no namespace that receives copies"
-    if targets == {source.partition("/")[0] for source in sources} and len(targets) == 1:
+    if is_own:
         return "spec.targets selects only the namespace of the source"
     return ""
 

@@ -27,6 +27,7 @@ import msgspec
 
 from jobs.core.sync_copies.desired import name_of
 from jobs.core.sync_copies.kinds import ALL_KEYS, KINDS, KeySelection, Kind, cluster_role, select
+from jobs.core.sync_copies.observe_accounts import ATTACH, attached_accounts
 from jobs.core.sync_copies.observed import NAME, OPT_IN, Copies, Namespace, Observed, Settings, Source, refused
 from jobs.core.sync_copies.rules import RULE_TYPES, Rule, SourceQuery, Spec, parse_rule, spec_problems, used_keys
 from jobs.kit.api.cluster import Cluster, List, complete, retry_if_expired
@@ -217,17 +218,17 @@ def _reduced(reducer: ObjectReducer, request: _Request, read: WholeObject) -> li
 
 def _source(reducer: ObjectReducer, kind: Kind, read: WholeObject, content: WholeContent, keys: KeySelection) -> Source:
     """Return the source with the keys that are copied, or why it is not copied."""
-    key, why = ObjectKey(kind.name, read.metadata.name, read.metadata.namespace), ""
+    key, why, selected = ObjectKey(kind.name, read.metadata.name, read.metadata.namespace), "", content
     try:
-        content = select(keys, content)
+        selected = select(keys, content)
     except ValueError as error:
         why = f"{error}; correct the source, or spec.keys of the rule"
-    source = reducer.reduce(kind.layout, read, content)
-    if kind.has_subjects and isinstance(source.content, Digested):
-        reducer.has_refused = True
-        return refused(key, "it is too large to be copied")
-    if never := kind.why_never_copied(source):
+    source = reducer.reduce(kind.layout, read, selected)
+    if never := kind.why_never_copied(source, content):
         return Finding("skipped", Severity.INFO, key, never)
+    if (kind.has_subjects or keys.merge) and isinstance(source.content, Digested):
+        reducer.has_refused = True
+        return refused(key, f"it is too large to be {'merged' if keys.merge else 'copied'}")
     return refused(key, why) if why else source
 
 
@@ -241,13 +242,14 @@ def observe(cluster: Cluster, settings: Settings) -> Observed:
         ApiError: rules or namespaces cannot be read; without them nothing can be evaluated.
     """
     rules, _ = _rules(cluster, settings)
-    copies, denied = _all_copies(cluster, settings, rules)
+    types, attaches = _types(cluster, settings, rules)
+    copies, denied = _all_copies(cluster, settings, rules, types)
     rules, invalid_rules = _rules(cluster, settings)
     # The next run handles a rule that was created meanwhile, if copies of its type were not read.
-    rules = tuple(rule for rule in rules if rule.spec.rule_type in {*copies, *denied})
+    rules = tuple(rule for rule in rules if rule.copy_type in {*copies, *denied})
     failures = [invalid(each) for each in invalid_rules]
     for rule_type, denial in sorted(denied.items()):
-        affected = [each for each in rules if each.spec.rule_type == rule_type]
+        affected = [each for each in rules if each.copy_type == rule_type]
         all_copies = ObjectKey(KINDS[rule_type].name, "(all copies)")
         failures += [_unreadable(each, "its copies", denial, settings) for each in affected] or [
             unreadable(all_copies, denial, subjects=(all_copies.name,))
@@ -257,27 +259,37 @@ def observe(cluster: Cluster, settings: Settings) -> Observed:
     is_deleted = any(each.name == settings.namespace and not each.active for each in namespaces)
     failures += [_terminating(settings.namespace)] if is_deleted else []
     reducer = ObjectReducer(used_keys(rules))
-    queries = [(query, rule) for rule in rules for query in rule.queries() if query.rule_type in copies]
+    queries = [(query, rule) for rule in rules for query in rule.queries() if rule.copy_type in copies]
     read = read_sources(cluster, {query for query, _ in queries}, used_keys(rules), reducer)
     for query, rule in queries:
         if isinstance(error := read[query], ApiError):
             failures.append(_unreadable(rule, f"its sources in namespace {query.namespace}", error, settings))
     sources = {query: found for query, found in read.items() if not isinstance(found, ApiError)}
+    accounts, unread = attached_accounts(cluster, settings, rules, attaches)
+    failures += unread
     if settings.run.dry_run is not DryRun.CLIENT:  # else the rights are those of a user, who only reads
         sources = _without_denied_roles(cluster, sources)
     failures += [unreadable(each.key, each.error) for each in undecoded]
     elsewhere = () if rules or invalid_rules or settings.rules is not None else _rules_elsewhere(cluster)
     return Observed(
-        rules, namespaces, sources, copies, invalid_rules, tuple(failures), reducer=reducer, rules_elsewhere=elsewhere
+        rules,
+        namespaces,
+        sources,
+        copies,
+        invalid_rules,
+        tuple(failures),
+        reducer=reducer,
+        rules_elsewhere=elsewhere,
+        accounts=accounts,
     )
 
 
 def _all_copies(
-    cluster: Cluster, settings: Settings, rules: Sequence[Rule]
+    cluster: Cluster, settings: Settings, rules: Sequence[Rule], types: Sequence[str]
 ) -> tuple[dict[str, Copies], dict[str, ApiError]]:
     """Return the copies by rule type, and the errors of types whose copies could not be read."""
     reducer = ObjectReducer(used_keys(rules))
-    lists = [_list_of_copies(rule_type, settings, reducer) for rule_type in _types(cluster, settings, rules)]
+    lists = [_list_of_copies(rule_type, settings, reducer) for rule_type in types]
     read = dict(cluster.lists(lists))
     if reducer.has_refused and len(lists) > 1:
         # Together they are too large. One after another: so the order of answers does not decide which are refused.
@@ -303,17 +315,21 @@ def _remedy(kind: Kind, settings: Settings) -> str:
     return f"{component} grants the permissions (Helm: {kind.helm_value})"
 
 
-def _types(cluster: Cluster, settings: Settings, rules: Sequence[Rule]) -> list[str]:
+def _types(cluster: Cluster, settings: Settings, rules: Sequence[Rule]) -> tuple[list[str], bool]:
     """Return the types whose copies are read: the types of rules, and types whose last rule may have been deleted.
+
+    Also return whether the last rule with attachTo may have been deleted: the account can patch ServiceAccounts.
 
     A type without rules is read only with permission to list it. The run asks for the permission first: an
     installation without rights on Secrets sends no request for Secrets.
     """
-    types: set[str] = {rule.spec.rule_type for rule in rules}
+    types, attaches = {rule.copy_type for rule in rules}, False
     if settings.rules is None and settings.rule_name is None:
-        others = {KINDS[each].resource: each for each in sorted(KINDS.keys() - types)}
-        types |= {others[each] for each in cluster.can_list(others)}
-    return sorted(types)
+        others = {("list", KINDS[each].resource): each for each in sorted(KINDS.keys() - types)}
+        allowed = cluster.can_in_all_namespaces([*others, ATTACH])
+        types |= {others[each] for each in allowed - {ATTACH}}
+        attaches = ATTACH in allowed
+    return sorted(types), attaches
 
 
 def _rules(cluster: Cluster, settings: Settings) -> tuple[tuple[Rule, ...], tuple[Invalid, ...]]:

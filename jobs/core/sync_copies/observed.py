@@ -80,7 +80,8 @@ class Observed:
     """What was read. A type missing in `copies`, or a query missing in `sources`, could not be read: see `failures`.
 
     `single_reads` are objects that were read one by one after the lists, reduced by `reducer`. None: it does not exist.
-    `rules_elsewhere` are other namespaces with rules, if there are none in the namespace of the run.
+    `rules_elsewhere` are other namespaces with rules, if there are none in the namespace of the run. `accounts` are the
+    ServiceAccounts that rules with attachTo name, or that have names of this job; a Finding: they cannot be read.
     """
 
     rules: tuple[Rule, ...]
@@ -92,6 +93,7 @@ class Observed:
     single_reads: Mapping[ObjectKey, ReducedObject | ApiError | None] = field(default_factory=dict)
     reducer: ObjectReducer = field(default_factory=lambda: ObjectReducer(None))
     rules_elsewhere: tuple[str, ...] = ()
+    accounts: tuple[ReducedObject | Finding, ...] = ()
 
     def with_documents(
         self, documents: Mapping[Dependency, ReadResult], _downloads: Mapping[str, Download]

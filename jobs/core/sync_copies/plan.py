@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 
+from jobs.core.sync_copies.attach import Evaluated, attachments, types_problems
+from jobs.core.sync_copies.bundles import texts_of
 from jobs.core.sync_copies.desired import Place, places
 from jobs.core.sync_copies.evaluate import SOURCE_CHANGED, contested, evaluate, unchanged
+from jobs.core.sync_copies.kinds import BY_NAME
 from jobs.core.sync_copies.mistakes import SOURCE_NAMESPACE_RECREATED, Mistake
 from jobs.core.sync_copies.observed import OPT_IN, Observed, Settings
 from jobs.core.sync_copies.rules import Rule
 from jobs.core.sync_copies.state import Context, context
 from jobs.kit.data.manifests import manifest_of
-from jobs.kit.run.brakes import MIN_DELETES
+from jobs.kit.run.brakes import MIN_DELETES, block_deletes
 from jobs.kit.values.model import (
+    Action,
     Brake,
     Dependency,
     DesiredCounts,
@@ -33,7 +38,7 @@ _MOST_INVALID = 20
 _LARGE_WRITES = 100 << 20
 
 
-def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
+def plan(observed: Observed, settings: Settings, now: datetime) -> Plan:
     """Compare desired and observed copies, place by place; the same input gives the same findings in the same order."""
     known = context(observed, settings)
     # Only a run that could read everything evaluates possible orphans.
@@ -42,11 +47,14 @@ def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
     findings = [f for f in (*observed.failures, *known.found.findings) if settings.applies(*f.subjects)]
     findings += _about_rules(known, has_orphans=has_orphans)
     findings += _invalid_choices(observed, settings)
+    findings += _expired(known, now)
+    findings += types_problems(known.found.all(), settings)
     dependencies: list[Dependency] = []
     unchanged_count = 0
     equal: Place | None = None  # the last place with a copy that is as desired
     desired_by_subject = dict.fromkeys(sorted(rule.name for rule in observed.rules), 0)
     desired_by_kind: Counter[str] = Counter()
+    attached: list[Evaluated] | None = [] if observed.accounts else None
     # With --max-deletes, a person confirms that copies move.
     shadowed = known.found.shadowed if settings.max_deletes is None else {}
     for place in places(observed, known.found.selected, known.targets, shadowed):
@@ -61,6 +69,8 @@ def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
             if not settings.applies(*place.desired[0].rules):
                 continue
         result = evaluate(place, known, equal)
+        if attached is not None and BY_NAME[place.key.kind].has_type:
+            attached.append(Evaluated(place, result))
         if isinstance(result, Dependency):
             dependencies.append(result)
         elif result is not None:
@@ -69,17 +79,16 @@ def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
             equal = place
             unchanged_count += 1
             findings += [unchanged(place)] if settings.run.verbose else []
-    held = {each.subjects[0] for each in findings if each.code == "orphan" and each.exit_code is ExitCode.BRAKE}
-    findings += [each.finding() for name, each in known.mistakes.items() if name in held and _is_recreated(each)]
+    findings += _recreated(findings, known)
     findings += list(_large_writes(findings, observed.rules))
-    sources = {(rule_type, c.source.uid) for (rule_type, _), group in known.found.selected.items() for c in group}
+    sources = {source.uid for each in known.found.all() for source in each.sources}
     facts = {
         "rules": len(observed.rules),
         "sources": len(sources),
         "namespaces": sum(each.active for each in observed.namespaces),
     }
     note = "" if observed.rules or observed.failures else _no_rule(observed, settings)
-    return Plan(
+    made = Plan(
         findings,
         unchanged_count,
         dependencies,
@@ -87,6 +96,17 @@ def plan(observed: Observed, settings: Settings, _now: datetime) -> Plan:
         desired=DesiredCounts(desired_by_kind, desired_by_subject),
         brakes=tuple(_brakes(findings, known.mistakes)),
     )
+    return _with_attachments(made, observed, settings, attached, has_orphans) if attached is not None else made
+
+
+def _with_attachments(
+    made: Plan, observed: Observed, settings: Settings, places: Sequence[Evaluated], has_orphans: bool
+) -> Plan:
+    """Return the plan with the findings of ServiceAccounts: names of copies that the brake keeps stay there."""
+    deleted = {
+        each.object for each in block_deletes(made, settings.max_deletes).findings if each.action is Action.DELETE
+    }
+    return replace(made, findings=[*made.findings, *attachments(observed, settings, places, deleted, has_orphans)])
 
 
 def _about_rules(known: Context, *, has_orphans: bool) -> Iterator[Finding]:
@@ -104,8 +124,31 @@ def _about_rules(known: Context, *, has_orphans: bool) -> Iterator[Finding]:
             yield from _missing_names(rule, known.found.names[rule.name])
 
 
+def _recreated(findings: Iterable[Finding], known: Context) -> list[Finding]:
+    """Return the findings of recreated source namespaces because of which copies are not deleted."""
+    held = {each.subjects[0] for each in findings if each.code == "orphan" and each.exit_code is ExitCode.BRAKE}
+    return [each.finding() for name, each in known.mistakes.items() if name in held and _is_recreated(each)]
+
+
 def _is_recreated(mistake: Mistake) -> bool:
     return mistake.code == SOURCE_NAMESPACE_RECREATED
+
+
+def _expired(known: Context, now: datetime) -> Iterator[Finding]:
+    """Yield a finding for each rule that merges certificates that are no longer valid: they stay in its copies."""
+    for each in (each for each in known.found.all() if each.merged and known.settings.applies(each.rule.name)):
+        from jobs.core.sync_copies.certificates import expired
+
+        are_public = not each.rule.copy_kind.has_type
+        found = [
+            f"{certificate} of {each.rule.kind.name.lower()} {source.namespace}/{source.name}"
+            for source in each.merged
+            for certificate in expired(texts_of(source), now, are_public=are_public)
+        ]
+        if found:
+            verb = "has expired and stays" if len(found) == 1 else "have expired and stay"
+            reason = f"{listed(found)} {verb} in the copies of the rule; remove it from the source"
+            yield Finding("expired", Severity.WARNING, each.rule.head.key, reason, subjects=(each.rule.name,))
 
 
 def _missing_names(rule: Rule, names: Collection[str]) -> Iterator[Finding]:

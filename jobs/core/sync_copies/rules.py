@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, get_args
 import msgspec
 from msgspec import Struct
 
-from jobs.core.sync_copies.kinds import ALL_KEYS, KINDS, LABELS, KeySelection, Kind
+from jobs.core.sync_copies.kinds import ALL_KEYS, BY_NAME, KINDS, LABELS, CopyKind, KeySelection, Kind
 from jobs.core.sync_copies.selectors import LabelSelector, selector_problems
 from jobs.kit.values import stamps
 from jobs.kit.values.conditions import Condition
@@ -32,6 +32,25 @@ class Keys(Struct, frozen=True):
 
     include: tuple[str, ...] = ()
     rename: Mapping[str, str] = msgspec.field(default_factory=dict)
+
+
+class CopyAs(Struct, frozen=True):
+    """The kind of the copies, if it is not that of the source; `type` is that of a Secret, Opaque if it is not set."""
+
+    kind: CopyKind
+    type: Literal["Opaque", ""] = ""
+
+
+class Merge(Struct, frozen=True):
+    """The only key of the one copy of all sources: it has their certificates."""
+
+    key: str
+
+
+class AttachTo(Struct, frozen=True, rename="camel"):
+    """The ServiceAccounts of the target namespaces that use the copies for pulls, by name or glob."""
+
+    service_accounts: tuple[str, ...] = ()
 
 
 class Targets(Struct, frozen=True, rename="camel"):
@@ -59,6 +78,9 @@ class Spec(Struct, frozen=True, rename="camel"):
     namespaces: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     keys: Keys | None = None
+    copy_as: CopyAs | None = None
+    merge: Merge | None = None
+    attach_to: AttachTo | None = None
     target_name: str = ""
     subject_namespace: Literal["source", "target"] = "source"
     targets: Targets = Targets()
@@ -130,8 +152,18 @@ class Rule(Struct, frozen=True):
 
     @property
     def kind(self) -> Kind:
-        """The kind of its sources and copies."""
+        """The kind of its sources."""
         return KINDS[self.spec.rule_type]
+
+    @property
+    def copy_type(self) -> str:
+        """The rule type of its copies."""
+        return self.spec.copy_as.kind.lower() if self.spec.copy_as else self.spec.rule_type
+
+    @property
+    def copy_kind(self) -> Kind:
+        """The kind of its copies."""
+        return KINDS[self.copy_type]
 
     @property
     def stamp(self) -> str:
@@ -155,14 +187,24 @@ class Rule(Struct, frozen=True):
 
     @property
     def key_selection(self) -> KeySelection:
-        """Which keys of its sources are copied."""
-        keys = self.spec.keys
-        return KeySelection(tuple(sorted(keys.include)), tuple(sorted(keys.rename.items()))) if keys else ALL_KEYS
+        """Which keys of its sources are copied, and in which form."""
+        keys, copy_as, merge = self.spec.keys or Keys(), self.spec.copy_as, self.spec.merge
+        return KeySelection(
+            tuple(sorted(keys.include)),
+            tuple(sorted(keys.rename.items())),
+            copy_as.kind if copy_as else "",
+            merge.key if merge else "",
+        )
 
     @property
     def moves_subjects(self) -> bool:
         """Whether ServiceAccounts among the subjects get the namespace of the copy."""
         return self.spec.subject_namespace == "target"
+
+    @property
+    def service_accounts(self) -> Sequence[str]:
+        """Names and globs of the ServiceAccounts that use its copies for pulls."""
+        return self.spec.attach_to.service_accounts if self.spec.attach_to else ()
 
     def selects(self, key: ObjectKey, labels: Mapping[str, str]) -> bool:
         """Whether the rule selects an object with these labels as a source."""
@@ -183,7 +225,7 @@ class Rule(Struct, frozen=True):
 
 def used_keys(rules: Iterable[Rule]) -> frozenset[str]:
     """Return the keys of labels and annotations of sources and copies that these rules read or set."""
-    found = set(stamps.KEYS | stamps.KEYS_OF_OTHER_TOOLS | LABELS)
+    found = set(stamps.KEYS | stamps.KEYS_OF_OTHER_TOOLS | LABELS | {stamps.ATTACHED})
     for rule in rules:
         extra = rule.spec.metadata
         found.update(extra.labels, extra.annotations, extra.copy_labels, extra.copy_annotations)
@@ -211,7 +253,8 @@ def spec_problems(spec: Spec, *, has_type: bool = True) -> Iterator[str]:
     yield from _source_problems(spec)
     if spec.keys:
         yield from _keys_problems(spec.keys)
-    if spec.target_name and len(spec.names) > 1:
+    yield from _form_problems(spec)
+    if spec.target_name and len(spec.names) > 1 and not spec.merge:
         yield (
             "targetName: names has more than one entry, and copies with the same name collide: "
             "use a rule for each source"
@@ -230,6 +273,14 @@ def _problems_of_type(spec: Spec) -> Iterator[str]:
         yield "keys: only a ruleType of configmap or secret has keys: remove this field"
     if spec.subject_namespace != "source" and not kind.has_subjects:
         yield "subjectNamespace: only a ruleType of rolebinding has subjects: remove this field"
+    if spec.copy_as and not kind.has_type:
+        yield "copyAs: only Secrets can be copied as another kind or type: remove this field"
+    if spec.merge and not kind.layout.has_data:
+        yield "merge: only a ruleType of configmap or secret has certificates: remove this field"
+    if spec.merge and kind.has_type and not spec.copy_as:
+        yield "merge: a Secret of another type cannot have its key: set copyAs"
+    if spec.attach_to and (not kind.has_type or spec.copy_as):
+        yield "attachTo: only Secrets for pulls can be attached, without copyAs: remove this field"
 
 
 def _source_problems(spec: Spec) -> Iterator[str]:
@@ -258,6 +309,27 @@ def _keys_problems(keys: Keys) -> Iterator[str]:
         yield "keys.rename: renames a key to itself: write it in include"
     if len(set(keys.rename.values())) < len(keys.rename):
         yield "keys.rename: gives two keys the same name: a copy has each key once"
+
+
+def _form_problems(spec: Spec) -> Iterator[str]:
+    """Yield the problems of copyAs, merge and attachTo that no rule type changes."""
+    if spec.attach_to and not spec.attach_to.service_accounts:
+        yield "attachTo: serviceAccounts is not set: name them, or remove attachTo"
+    if spec.copy_as and not (spec.keys and spec.keys.include):
+        yield "copyAs: keys.include is not set: name the keys that are copied"
+    if spec.copy_as and spec.copy_as.type and not BY_NAME[spec.copy_as.kind].has_type:
+        yield "copyAs.type: a ConfigMap has no type: remove this field"
+    if spec.copy_as and not BY_NAME[spec.copy_as.kind].has_type and spec.metadata.copy_annotations:
+        yield "metadata.copyAnnotations: annotations of a Secret may have its values: remove this field, or copyAs"
+    if spec.merge:
+        if not _KEY.fullmatch(spec.merge.key):
+            yield "merge.key: is not valid: use A-Z a-z 0-9 - _ ."
+        if not spec.target_name:
+            yield "merge: targetName is not set: name the copy"
+        if spec.metadata.copy_labels or spec.metadata.copy_annotations:
+            yield "merge: the copy has many sources: remove metadata.copyLabels and metadata.copyAnnotations"
+        if spec.keys and spec.keys.rename:
+            yield "merge: the copy has only the key merge.key: remove keys.rename"
 
 
 def _metadata_problems(metadata: CopyMetadata) -> Iterator[str]:

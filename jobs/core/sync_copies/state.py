@@ -16,6 +16,7 @@ from jobs.kit.data.objects import ReducedObject
 from jobs.kit.values import stamps
 from jobs.kit.values.errors import ApiError
 from jobs.kit.values.model import DryRun, ObjectKey
+from jobs.kit.values.resources import RULES
 
 # The words of the table in docs/sync-copies.md#decisions, and of the match in evaluate.py.
 Required = Literal["one copy", "no copy", "several copies", "a copy, not opted in", "a copy of a reserved name"]
@@ -83,7 +84,8 @@ def _compared(place: Place, actual: ReducedObject, context: Context) -> Found:
             return "a copy in doubt"
         # Who can delete a source, or create one, would otherwise decide which one all copies have.
         old, rule = place.stamped_source.namespace, context.rules.get(place.stamped_rule)
-        is_confirmed = context.settings.max_deletes is not None or old == desired.origin.namespace
+        is_own = old == desired.origin.namespace or desired.origin.kind == RULES.kind
+        is_confirmed = context.settings.max_deletes is not None or is_own
         if rule and old in rule.source_namespaces and not is_confirmed:
             return "a copy of a source in another namespace"
     current = header.annotations.get(stamps.FINGERPRINT) == desired.annotations[stamps.FINGERPRINT]
@@ -218,12 +220,16 @@ def context(observed: Observed, settings: Settings) -> Context:
     """Return the context of all places."""
     found, targets = candidates(observed), targets_of_rules(observed.rules, observed.namespaces)
     left: dict[tuple[ObjectKey, str], set[str]] = {}
+    merging = {rule.name: rule.head.key for rule in observed.rules if rule.spec.merge}
     for each in found.findings:
         left.setdefault((each.object, each.code), set()).update(each.subjects)
+        for name in each.subjects if each.code in ("refused", "unreadable") else ():
+            if origin := merging.get(name):
+                left.setdefault((origin, each.code), set()).add(name)
     known_conflicts, truncated_rules = set[ObjectKey](), set[str]()
     for rule in observed.rules:
         status = rule.status
-        known_conflicts |= {ObjectKey(rule.kind.name, each.name, each.namespace) for each in status.conflicts}
+        known_conflicts |= {ObjectKey(rule.copy_kind.name, each.name, each.namespace) for each in status.conflicts}
         if (status.conflict_count or 0) > len(status.conflicts):
             truncated_rules.add(rule.name)
     return Context(

@@ -68,10 +68,23 @@ _REASONS = (
     ("conflict", "Conflict"),
     ("terminating", "Terminating"),
 )
+# Reasons that another run may find resolved: what is missing may still be created, and a write may succeed.
+_TRANSIENT = frozenset(
+    {
+        "Failed",
+        "NothingSelected",
+        "SourceMissing",
+        "SourceNamespaceMissing",
+        "Terminating",
+        "Unreadable",
+        "WebhookFailed",
+        "WriteConflict",
+    }
+)
 _RANKS = {kind: rank for rank, (kind, _) in enumerate(_REASONS)}
 
 _OF_SOURCES = {"skipped", "refused", "unreadable", "shadowed"}
-_NOT_DESIRED = {UNCHANGED, "orphan", "opted-out", "retained"}
+_NOT_DESIRED = {UNCHANGED, "orphan", "opted-out", "retained", "not-attached", "still-attached"}
 
 
 class Reported(NamedTuple):
@@ -120,7 +133,9 @@ def reported(observed: Observed, settings: Settings, plan: Plan, results: Sequen
     """Return what to report about the rules in the cluster that this run applied, by name."""
     by_rule = by_subject(results)
     found = candidates(observed)
-    sources = Counter(each.rule.name for group in found.selected.values() for each in group)
+    sources: Counter[str] = Counter()
+    for each in found.all():
+        sources[each.rule.name] += len(each.sources)
     never_copied = {each.object for each in found.findings}
     uids = {each.name: each.uid for each in observed.namespaces if each.active}
     rules = {rule.name: rule for rule in observed.rules}
@@ -134,7 +149,7 @@ def reported(observed: Observed, settings: Settings, plan: Plan, results: Sequen
             sources[name] if is_read else None,
             plan.desired.by_subject.get(name, 0),
             its_results,
-            _problems(its_results, never_copied),
+            _problems(its_results, never_copied, {rule.copy_kind.name} if rule else LAYOUTS),
             _source_namespaces(rule, uids) if rule else None,
         )
 
@@ -176,6 +191,7 @@ def _status_update(rule: Reported, now: datetime) -> StatusUpdate | None:
         before,
         rule.condition,
         now,
+        transient=_TRANSIENT,
         conflict_count=None if rule.sources is None else len(rule.conflicts),
         conflicts=tuple(Conflict(key.namespace, key.name) for key in rule.conflicts[:MOST_LISTED]),
         selected_generation=generation,
@@ -192,15 +208,15 @@ def _status_update(rule: Reported, now: datetime) -> StatusUpdate | None:
     return update(last_run_time=timestamp(now))
 
 
-def _problems(results: Iterable[Result], never_copied: Collection[ObjectKey]) -> list[Result]:
-    """Return the results of desired copies that are not as desired; `never_copied` are sources.
+def _problems(results: Iterable[Result], never_copied: Collection[ObjectKey], kinds: Collection[str]) -> list[Result]:
+    """Return the results of desired copies, of these kinds, that are not as desired; `never_copied` are sources.
 
     A run with --rule-name evaluates no orphans. Without them, both kinds of run write the same status.
     """
     return [
         each
         for each in results
-        if each.outcome is not Outcome.DONE and each.finding.object.kind in LAYOUTS
+        if each.outcome is not Outcome.DONE and each.finding.object.kind in kinds
         if each.finding.code not in _NOT_DESIRED and each.finding.action is not Action.DELETE
         if not (each.finding.code in _OF_SOURCES and each.finding.object in never_copied)
     ]

@@ -35,6 +35,7 @@ _METHODS = {
     Action.APPLY: ("PATCH", "application/apply-patch+yaml"),
     Action.APPLY_NEW: ("PATCH", "application/apply-patch+yaml"),
     Action.ANNOTATE: ("PATCH", _MERGE),
+    Action.PATCH: ("PATCH", _MERGE),
     Action.ROLL: ("PATCH", _MERGE),
     Action.DELETE: ("DELETE", "application/json"),
 }
@@ -110,10 +111,10 @@ class _ResourceRule(Struct, rename="camel"):
     resources: list[str] | None = None
     resource_names: list[str] | None = None
 
-    def lists(self, resource: Resource) -> bool:
-        """Whether this rule allows to list all objects of the resource."""
+    def allows(self, verb: str, resource: Resource) -> bool:
+        """Whether this rule allows the verb on all objects of the resource."""
         group, _, _ = resource.api_version.rpartition("/")
-        wanted = ((self.verbs, "list"), (self.api_groups, group), (self.resources, resource.plural))
+        wanted = ((self.verbs, verb), (self.api_groups, group), (self.resources, resource.plural))
         return not self.resource_names and all({"*", one} & set(given or ()) for given, one in wanted)
 
 
@@ -282,8 +283,8 @@ class Cluster:
         for response in self.transport.stream(requests):
             yield responses.check_write_response(response, EVENTS)
 
-    def can_list(self, requested: Collection[Resource]) -> set[Resource]:
-        """Return those resources whose objects in all namespaces the credentials can list.
+    def can_in_all_namespaces(self, requested: Collection[tuple[str, Resource]]) -> set[tuple[str, Resource]]:
+        """Return those pairs of a verb and a resource that the credentials can use on all objects in all namespaces.
 
         One SelfSubjectRulesReview, which needs no right, has the response for all of them. If it is incomplete, because
         an authorizer does not report its rules, an access review follows for each resource that it does not name.
@@ -300,10 +301,10 @@ class Cluster:
         request = _review("SelfSubjectRulesReview", {"namespace": "-"}, None, OBJECT_BYTES)
         review = _decode_review(self.transport.send(request), _RulesReview, "SelfSubjectRulesReview")
         rules = (review and review.status.resource_rules) or ()
-        found = {resource for resource in requested if any(rule.lists(resource) for rule in rules)}
+        found = {each for each in requested if any(rule.allows(*each) for rule in rules)}
         if review is None or review.status.incomplete:
-            allowed = self.can_i(("list", resource, "") for resource in requested if resource not in found)
-            found |= {resource for (_, resource, _), is_allowed in allowed.items() if is_allowed}
+            allowed = self.can_i((verb, resource, "") for verb, resource in requested if (verb, resource) not in found)
+            found |= {(verb, resource) for (verb, resource, _), is_allowed in allowed.items() if is_allowed}
         return found
 
     def can_i(self, requested: Iterable[Review]) -> dict[Review, bool]:

@@ -112,7 +112,7 @@ class FieldContent(Struct, frozen=True):
         value = json.loads(self.json.get(name, "null"))
         for key in path:
             value = value.get(key) if isinstance(value, dict) else None
-        return _canonical(sorted(set(value)) if isinstance(value, list) else value) if value else ""
+        return _canonical(sorted({*map(str, value)}) if isinstance(value, list) else value) if value else ""
 
     @property
     def size(self) -> int:

@@ -74,6 +74,12 @@ class Header(Struct, frozen=True, gc=False):
         return decode_list(self.owner_references, OwnerReference)
 
 
+# Of an object that is not stored.
+NO_HEADER = Header(
+    {}, {}, Ownership(field_set(()), (), has_immutable=False, labels=frozenset(), annotations=frozenset())
+)
+
+
 def _ownership(entries: Sequence[ManagedFieldsEntry], layout: Layout) -> Ownership:
     own: set[str] = set()
     others: set[str] = set()

@@ -107,7 +107,19 @@ class _Writer:
         self.trial_name = f"kube-chores-trial-{os.urandom(8).hex()}"
 
     def write(self, findings: Sequence[Finding]) -> Iterator[Result]:
-        """Yield the result of each: updates and deletes, then creates, in turns since there may be any number of them.
+        """Yield the result of each. A change with `after` comes last, if all of those were written."""
+        late = [(f, f.change.after) for f in findings if f.change and f.change.after]
+        written: set[ObjectKey] = set()
+        for result in self._in_order([f for f in findings if f.change and not f.change.after]):
+            if late and result.outcome is Outcome.DONE:
+                written.add(result.finding.object)
+            yield result
+        yield from self._send([f for f, after in late if written.issuperset(after)])
+        for finding in (f for f, after in late if not written.issuperset(after)):
+            yield Result(structs.replace(finding, change=None), Outcome.REPORTED, exit_code=finding.exit_code)
+
+    def _in_order(self, findings: Sequence[Finding]) -> Iterator[Result]:
+        """Write updates and deletes, then creates, in turns since there may be any number of them.
 
         A delete waits for the creates of its rule in its namespace: an object that replaces another one under a new
         name is there before that one is deleted.
@@ -307,7 +319,7 @@ def _result_of(finding: Finding, response: Response) -> Result:
         return Result(finding, Outcome.SKIPPED, f"namespace {finding.object.namespace} does not exist")
     if response.request.method == "DELETE" and error.status == 404:
         return Result(finding, Outcome.DONE)
-    if finding.action in (Action.ANNOTATE, Action.ROLL) and error.status == 404:
+    if finding.action in (Action.ANNOTATE, Action.PATCH, Action.ROLL) and error.status == 404:
         return Result(finding, Outcome.SKIPPED, "does not exist")
     if finding.action is Action.DELETE and error.status == 409:
         # The reason for the delete may be obsolete: the object changed after it was read.

@@ -25,7 +25,7 @@ H = TypeVar("H", bound=Hashable)
 
 
 def block_deletes(plan: Plan, max_deletes: int | None) -> Plan:
-    """Return the plan without its deletions of one kind and code if there are more of them than `allowed()`.
+    """Return the plan without its removals of one kind and code if there are more of them than `allowed()`.
 
     If most are of one rule, one source namespace or one namespace, only those are blocked, as long as all others
     together are within the limit: nobody can block the deletions of others, not even in the same namespace.
@@ -36,7 +36,7 @@ def block_deletes(plan: Plan, max_deletes: int | None) -> Plan:
     """
     groups: dict[_Group, list[Finding]] = {}
     for finding in plan.findings:
-        if finding.action is Action.DELETE:
+        if finding.is_removal:
             groups.setdefault((finding.object.kind, finding.code), []).append(finding)
     too_many = {
         group: _too_many(found, limit)
@@ -56,7 +56,7 @@ def block_deletes(plan: Plan, max_deletes: int | None) -> Plan:
 
 # What may be the cause of deletions, from the most specific to the least: a rule and the namespace of a source.
 _CAUSES: Sequence[Callable[[Finding], Hashable]] = (
-    lambda deletion: (deletion.subjects, _origin(deletion)),
+    lambda deletion: (deletion.subjects, _origin(deletion)) if deletion.subjects else (),
     lambda deletion: _origin(deletion),
     lambda deletion: deletion.subjects,
     lambda deletion: deletion.object.namespace,
@@ -106,7 +106,9 @@ def _brake(plan: Plan, too_many: Mapping[_Group, list[Finding]], max_deletes: in
         f"{len(found)} {plural(group[0])} (code {group[1]}, limit {_allowed_of(group, plan, max_deletes)})"
         for group, found in too_many.items()
     )
-    message = f"the deletion brake blocks the deletion of {what}; none of them is deleted"
+    are_deletions = all(each.action is Action.DELETE for found in too_many.values() for each in found)
+    verb, done = ("deletion", "deleted") if are_deletions else ("removal or change", "changed")
+    message = f"the deletion brake blocks the {verb} of {what}; none of them is {done}"
     return Brake(message, "--max-deletes", str(enough))
 
 

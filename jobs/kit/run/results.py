@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 
 from msgspec import structs
 
@@ -114,6 +114,14 @@ _STABLE_PART = {
 # One text for both cases: the API server or the run itself may detect the conflict, by when the other client writes.
 _CONFLICTING = "not in its desired state: another client changes it before each write of the run"
 _OF_ADMISSION = frozenset({errors.DENIED, errors.WEBHOOK_FAILED, errors.CHANGED_BY_ADMISSION})
+
+
+def without_wait(finding: Finding, written: Collection[ObjectKey]) -> Finding:
+    """Return the finding without the objects after which it is written that this run has written already."""
+    if not finding.change or not finding.change.after:
+        return finding
+    after = tuple(each for each in finding.change.after if each not in written)
+    return structs.replace(finding, change=structs.replace(finding.change, after=after))
 
 
 def with_causes(results: Sequence[Result], own: str, unchanged: int, written: int) -> list[Result]:

@@ -31,6 +31,7 @@ from jobs.kit.run.results import (
     not_attempted,
     observation_failed,
     with_causes,
+    without_wait,
 )
 from jobs.kit.run.session import (
     Measured,
@@ -53,6 +54,7 @@ from jobs.kit.values.model import (
     ExitCode,
     Fetch,
     Finding,
+    ManifestRequest,
     ObjectKey,
     Outcome,
     Plan,
@@ -67,6 +69,7 @@ if TYPE_CHECKING:
 _ATTEMPTS = 3  # to resolve a write conflict: each attempt may conflict again; then the next run resolves it
 _POLL_SECONDS = 3.0  # between two observations while the next step is not possible yet
 _PROBES_SECONDS = 120.0  # for all probes; with `wait_seconds` and the writes, 120 less than the deadlines of CronJobs
+_MANIFESTS_SECONDS = 30.0  # for the manifests of one plan: a later one needs time too
 _BATCH, _BATCH_BYTES = 64, 4 << 20  # objects that are read before they are reduced
 # If several apply, the run ends with the first of these. A run that is stopped ends with the signal's exit code.
 _PRECEDENCE = (ExitCode.FAILED, ExitCode.BRAKE, ExitCode.REFUSED, ExitCode.FINDINGS)
@@ -280,7 +283,8 @@ class _Run(Generic[Settings, Observed]):
         # An object that is in the way may also have other findings, for example as a source: these are final.
         reported = {(result.finding.object, result.finding.code) for result in written}
         found = (each for each in again.findings if each.object in keys and each.code != UNCHANGED)
-        left = [each for each in found if (each.object, each.code) not in reported]
+        created = {result.finding.object for result in written if result.outcome is Outcome.DONE}
+        left = [without_wait(each, created) for each in found if (each.object, each.code) not in reported]
         resolved = [as_resolved(keys[key]) for key in keys.keys() - {finding.object for finding in left}]
         unchanged = sum(result.finding.code == UNCHANGED for result in resolved)
         self.plan = replace(self.plan, unchanged=self.plan.unchanged + unchanged)
@@ -346,12 +350,14 @@ class _Run(Generic[Settings, Observed]):
     def _plan_until_complete(self, observed: Observed) -> tuple[Plan, Observed]:
         """Plan, read what the plan needs and plan again, until it needs nothing."""
         plan = self.job.plan(observed, self.settings, self.now)
-        while plan.dependencies or plan.fetches:
+        while plan.dependencies or plan.fetches or plan.manifests:
             if self.job.steps:
                 self._remember_objects(plan.dependencies)
             observed = self._read_documents(observed, plan.dependencies)
             if plan.fetches:
                 observed = observed.with_documents({}, self._fetch(plan.fetches))
+            if plan.manifests:
+                observed = observed.with_documents({}, self._request_manifests(plan.manifests))
             plan = self.job.plan(observed, self.settings, self.now)
         return plan, observed
 
@@ -388,6 +394,13 @@ class _Run(Generic[Settings, Observed]):
                 log.log.info("%s: %s: %s", self.job.name, url, downloads[url].error)
         self.downloads |= downloads
         return {each.url: self.downloads[each.url] for each in fetches}
+
+    def _request_manifests(self, manifests: Sequence[ManifestRequest]) -> Mapping[str, Download]:
+        """Return the results of the requests by their keys. Requests of later plans have the rest of the time."""
+        from jobs.kit.image_manifests import request_all
+
+        end = min(self.probes_end, monotonic() + _MANIFESTS_SECONDS)
+        return request_all(manifests, user_agent(self.job.name), self.stopping, end)
 
     def _apply(self, findings: Sequence[Finding]) -> list[Result]:
         writes = sum(1 for finding in findings if finding.change)

@@ -97,6 +97,7 @@ class Action(str, Enum):
     APPLY = "serverside-applied"
     APPLY_NEW = "serverside-created"  # an apply without force, for an object that another run may create meanwhile
     ANNOTATE = "annotated"  # a merge patch of annotations
+    PATCH = "patched"  # a merge patch of other fields
     ROLL = "restarted"  # a merge patch of annotations and of the pod template
     DELETE = "deleted"
     RECREATE = "replaced"  # as kubectl replace --force: delete and create, for immutable fields
@@ -165,13 +166,16 @@ class Change(Struct, frozen=True, gc=False):
     """A write that resolves a finding.
 
     `result` replaces the finding's reason in the report after the write, if that reason describes the state before it.
-    `origin` is the namespace of the source of a copy.
+    `origin` is the namespace of the source of a copy. The run writes the change only after it wrote all objects of
+    `after`. If it `is_removal`, the deletion brake counts it as it counts deletions.
     """
 
     action: Action
     body: Body
     result: str = ""
     origin: str = ""
+    after: tuple[ObjectKey, ...] = ()
+    is_removal: bool = False
 
 
 class Finding(Struct, frozen=True, gc=False):
@@ -197,6 +201,11 @@ class Finding(Struct, frozen=True, gc=False):
     def action(self) -> Action | None:
         """The kind of its write; None if it has none."""
         return self.change.action if self.change else None
+
+    @property
+    def is_removal(self) -> bool:
+        """Whether the deletion brake counts it."""
+        return self.change is not None and (self.change.action is Action.DELETE or self.change.is_removal)
 
 
 class Dependency(NamedTuple):
@@ -231,6 +240,36 @@ class Fetch(NamedTuple):
     subject: str = ""
     is_probe: bool = False
     again: bool = False
+
+
+# The types of manifests that list those of the same image for several platforms.
+INDEX_TYPES = ("application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json")
+
+
+class Login(Struct, frozen=True, gc=False):
+    """A username and a password of a registry."""
+
+    username: str
+    password: str
+
+    def __repr__(self) -> str:
+        return "Login()"
+
+
+class ManifestRequest(NamedTuple):
+    """The manifest of an image, of which a registry reports whether it exists, and its digest.
+
+    - `key`: the name of its Download.
+    - `server`: the URL of the registry, such as https://quay.io. Only https servers get a login.
+    - `reference`: a tag or a digest.
+    - `logins`: used one after another if the registry requires a login, until it accepts one.
+    """
+
+    key: str
+    server: str
+    repository: str
+    reference: str
+    logins: tuple[Login, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -276,8 +315,8 @@ class Plan:
 
     A plan sorts itself, in whatever order it was made: `dependencies`; `findings` by `order`, object, code, subjects.
 
-    While `dependencies` (objects) or `fetches` (documents of the web, in the order in which to request them) is not
-    empty, the findings are not final: read these and plan again.
+    While `dependencies` (objects), `fetches` (documents of the web) or `manifests` (of images) is not empty, the
+    findings are not final: read these and plan again. Fetches and manifests are in the order in which to request them.
 
     - `unchanged`: the number of objects that are as desired.
     - `brakes`: why writes are blocked.
@@ -293,6 +332,7 @@ class Plan:
     brakes: Sequence[Brake] = ()
     order: WriteOrder = WriteOrder()
     may_progress: bool = False
+    manifests: Sequence[ManifestRequest] = ()
 
     def __post_init__(self) -> None:
         ranks = self.order.namespaces

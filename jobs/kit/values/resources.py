@@ -59,6 +59,7 @@ CLAIMS = Resource("v1", "PersistentVolumeClaim", "persistentvolumeclaims")
 DEPLOYMENTS = Resource("apps/v1", "Deployment", "deployments")
 STATEFUL_SETS = Resource("apps/v1", "StatefulSet", "statefulsets")
 DAEMON_SETS = Resource("apps/v1", "DaemonSet", "daemonsets")
+ROLLOUTS = Resource("argoproj.io/v1alpha1", "Rollout", "rollouts")  # of Argo Rollouts
 CRON_JOBS = Resource("batch/v1", "CronJob", "cronjobs")
 JOBS = Resource("batch/v1", "Job", "jobs")
 ENDPOINT_SLICES = Resource("discovery.k8s.io/v1", "EndpointSlice", "endpointslices")

@@ -10,6 +10,8 @@ import hashlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from jobs.kit.values.model import ObjectKey
+
 MANAGER = "kube-chores"  # the field manager of all writes
 MANAGED_BY = "app.kubernetes.io/managed-by"
 JOB = "kubechores.dev/job"
@@ -19,6 +21,7 @@ RULE = "kubechores.dev/rule"
 SOURCE = "kubechores.dev/source"
 FINGERPRINT = "kubechores.dev/fingerprint"
 ORPHANS = "kubechores.dev/orphans"
+ATTACHED = "kubechores.dev/pull-secrets"  # a label and an annotation of ServiceAccounts
 
 KEYS = frozenset({MANAGED_BY, JOB, RULE_NAMESPACE, RULE_HASH, RULE, SOURCE, FINGERPRINT, ORPHANS})
 
@@ -42,7 +45,7 @@ class Stamp(NamedTuple):
 def stamp(
     job: str, rule_namespace: str, rule_name: str, source: str, fingerprint: str, orphans: str = "Delete"
 ) -> Stamp:
-    """Return the stamp of one object. `source` is NAMESPACE/NAME; `orphans` is Delete or Retain.
+    """Return the stamp of one object. `source` is the result of `source()`; `orphans` is Delete or Retain.
 
     `rule_namespace` is empty for a cluster-scoped rule.
     """
@@ -55,6 +58,18 @@ def stamp(
         RULE_HASH: hashlib.sha256(rule.encode()).hexdigest()[:16],
     }
     return Stamp(labels, {RULE: rule, SOURCE: source, FINGERPRINT: fingerprint, ORPHANS: orphans})
+
+
+def source(key: ObjectKey, kind: str) -> str:
+    """Return the source as the stamp of a copy of this kind names it: NAMESPACE/NAME, or KIND/NAMESPACE/NAME."""
+    return f"{key.namespace}/{key.name}" if key.kind == kind else f"{key.kind}/{key.namespace}/{key.name}"
+
+
+def source_key(text: str, kind: str) -> ObjectKey:
+    """Return the source that the stamp of a copy of this kind names; a user may have changed the text."""
+    first, _, rest = text.partition("/")
+    namespace, slash, name = rest.partition("/")
+    return ObjectKey(first, name, namespace) if slash else ObjectKey(kind, rest, first)
 
 
 def selector(job: str, rule_namespace: str = "") -> str:
