@@ -1432,4 +1432,4 @@ def test_a_kustomization_with_a_namespace_and_a_prefix_keeps_the_policies_whole(
 
     assert policies == bound
     assert len(policies) == 10
-    assert applied.count(" created (server dry run)") == 18
+    assert applied.count(" created (server dry run)") == 20

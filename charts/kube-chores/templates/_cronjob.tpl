@@ -25,7 +25,9 @@ image: {{ print $image.repository ":" (default .root.Chart.AppVersion $image.tag
 {{- with $image.pullPolicy }}
 imagePullPolicy: {{ . }}
 {{- end }}
-args: {{ concat $own.args .job.flags | toJson }}
+{{- $argo := ternary (list "--argo-rollouts") list (eq true .job.argoRollouts) }}
+{{- $images := ternary (list (printf "--images=%v" .job.images)) list (gt (int .job.images) 0) }}
+args: {{ concat $own.args $argo $images .job.flags | toJson }}
 resources: {{ toJson .job.resources }}
 {{- end }}
 
