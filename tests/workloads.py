@@ -60,6 +60,12 @@ def workload(
     }
 
 
+def install_rollouts(api: Api, crd: Object = ROLLOUTS) -> None:
+    """Create the CRD of Argo Rollouts, once the one of an earlier test is deleted."""
+    wait_for(lambda: api.get(crd) is None, "an earlier test's CRD to be deleted")
+    api.create(crd)
+
+
 def rollout(namespace: str, name: str = "web", **fields: Any) -> Object:
     """Return a Rollout of Argo Rollouts; the CRD is ROLLOUTS."""
     made = workload(namespace, name, replicas=1, **fields)

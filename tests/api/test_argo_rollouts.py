@@ -10,7 +10,16 @@ import pytest
 from tests.api.conftest import Run
 from tests.api.test_roll_workloads import changed, opt_in, reason
 from tests.apis import Api, Object, wait_for
-from tests.workloads import BASELINE, ROLLOUTS, roll_annotations, rollout, settle, with_status, workload
+from tests.workloads import (
+    BASELINE,
+    ROLLOUTS,
+    install_rollouts,
+    roll_annotations,
+    rollout,
+    settle,
+    with_status,
+    workload,
+)
 from tests.worlds import configmap
 
 # Not every CRD validates times.
@@ -20,7 +29,7 @@ ANY_TIME: Object = json.loads(json.dumps(ROLLOUTS).replace(', "format": "date-ti
 @pytest.fixture
 def argo(api: Api, request: pytest.FixtureRequest) -> Iterator[None]:
     """Install the CRD."""
-    api.create(getattr(request, "param", ROLLOUTS))
+    install_rollouts(api, getattr(request, "param", ROLLOUTS))
     yield
     api.delete(ROLLOUTS)
     wait_for(lambda: api.get(ROLLOUTS) is None, "the CRD to be deleted")

@@ -7,7 +7,7 @@ import pytest
 from tests.api.test_pull_secrets import RECORD, account
 from tests.apis import Api, Object, wait_for
 from tests.rights import create_account
-from tests.workloads import BASELINE, ROLLOUTS, rollout
+from tests.workloads import BASELINE, install_rollouts, rollout
 from tests.worlds import namespace_object, service_account
 
 pytestmark = [pytest.mark.cluster, pytest.mark.parametrize("api", ["real"], indirect=True)]
@@ -114,8 +114,7 @@ def test_users_cannot_write_the_record_of_names(api: Api, installed: Path) -> No
 
 
 def test_a_stolen_token_changes_nothing_but_the_time_of_a_restart(api: Api, installed: Path) -> None:
-    wait_for(lambda: api.get(ROLLOUTS) is None, "an earlier test's CRD to be deleted")
-    api.create(ROLLOUTS)
+    install_rollouts(api)
     token = api.service_account_token("kube-chores", "roll-workloads")
     web = api.create(rollout(api.namespace("shop")))
     other = rollout(web["metadata"]["namespace"], opted_in=None)

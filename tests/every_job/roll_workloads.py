@@ -21,6 +21,7 @@ from tests.workloads import (
     KINDS,
     ROLL_ID,
     ROLLOUTS,
+    install_rollouts,
     rollout,
     set_key,
     settle,
@@ -221,7 +222,7 @@ def _to_roll(request: pytest.FixtureRequest, roll: Run) -> None:
     source = api.create(configmap(space))
     api.create(secret(space))
     made = [api.create(workload(space, "rolled", kind)) for kind in KINDS]
-    api.create(ROLLOUTS)
+    install_rollouts(api)
     request.addfinalizer(lambda: _deleted(api, ROLLOUTS))
     argo = api.create(rollout(space, "rolled"))
     with_status(api, argo)
