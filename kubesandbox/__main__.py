@@ -18,6 +18,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m kubesandbox", description=__doc__)
     parser.add_argument("--port", type=int, default=0, help="default: any free one")
     parser.add_argument("--kubeconfig", type=Path, help="where to write it; default: a temporary file")
+    parser.add_argument("--tls", action="store_true", help="serve HTTPS; the kubeconfig has the authority")
     parser.add_argument(
         "--fault",
         action="append",
@@ -30,7 +31,7 @@ def main() -> int:
     # A handler that sets an Event would wait for ever if the signal came while the main thread has the Event's lock.
     signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)  # also in the threads that the server starts
     try:
-        sandbox = Sandbox(port=options.port)
+        sandbox = Sandbox(port=options.port, tls=options.tls)
     except ModuleNotFoundError as error:
         parser.exit(1, f"error: {error}\n")
     with tempfile.TemporaryDirectory(prefix="kubesandbox-") as folder, sandbox:

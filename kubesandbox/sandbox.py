@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import importlib
 import secrets
 import threading
@@ -10,11 +11,12 @@ from types import TracebackType
 
 import yaml
 
-from .api.bootstrap import populate
+from .api.bootstrap import become_another, populate
 from .api.cluster import Cluster
 from .api.controllers import Controllers
 from .http.faults import Fault, Faults
 from .http.server import Request, Server
+from .http.tls import Identity
 
 # The packages of the extra `sandbox`, and the module of each.
 EXTRA = {"cel-python": "celpy", "jsonpatch": "jsonpatch"}
@@ -23,8 +25,8 @@ EXTRA = {"cel-python": "celpy", "jsonpatch": "jsonpatch"}
 class Sandbox:
     """An in-memory Kubernetes API server on 127.0.0.1; a context manager, or start() and stop()."""
 
-    def __init__(self, port: int = 0, *, of: Sandbox | None = None) -> None:
-        """With `of` it starts with a copy of the objects, versions and identities of another one.
+    def __init__(self, port: int = 0, *, of: Sandbox | None = None, tls: bool = False) -> None:
+        """With `of` it starts with a copy of the objects, versions and identities of another one; `tls`: as HTTPS.
 
         Raises:
             ModuleNotFoundError: the extra `sandbox` is not installed.
@@ -32,17 +34,25 @@ class Sandbox:
         _require_extra()
         self.admin_token: str = of.admin_token if of else secrets.token_hex(16)
         self.cluster: Cluster = of.cluster.copy() if of else Cluster()
-        if not of:
+        if of:
+            become_another(self.cluster)
+        else:
             populate(self.cluster)
         self._faults = Faults()
-        self._server = Server(port, self.cluster, self._faults, self.admin_token)
+        self._identity = Identity() if tls else None
+        self._server = Server(port, self.cluster, self._faults, self.admin_token, self._identity)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), name="sandbox", daemon=True)
         self._controllers = Controllers(self.cluster)
 
     @property
     def url(self) -> str:
         """Where it listens."""
-        return f"http://127.0.0.1:{self._server.server_port}"
+        return f"http{'s' * bool(self._identity)}://127.0.0.1:{self._server.server_port}"
+
+    @property
+    def authority(self) -> bytes:
+        """The certificate authority in PEM; empty without TLS."""
+        return self._identity.authority if self._identity else b""
 
     @property
     def requests(self) -> list[Request]:
@@ -76,10 +86,12 @@ class Sandbox:
     ) -> Path:
         """Write a kubeconfig, by default the admin's."""
         user = {"token": token or self.admin_token}
+        data = base64.b64encode(self.authority).decode()
+        authority = {"certificate-authority-data": data} if data else {}
         config = {
             "apiVersion": "v1",
             "kind": "Config",
-            "clusters": [{"name": "sandbox", "cluster": {"server": self.url}}],
+            "clusters": [{"name": "sandbox", "cluster": {"server": self.url, **authority}}],
             "users": [{"name": context, "user": user}],
             "contexts": [{"name": context, "context": {"cluster": "sandbox", "user": context, "namespace": namespace}}],
             "current-context": context,

@@ -573,4 +573,8 @@ def sandbox_api(sandbox: Sandbox, folder: Path) -> Api:
 
     kubeconfig = folder / "admin.kubeconfig"
     sandbox.kubeconfig(kubeconfig)
-    return Api("sandbox", sandbox.url, sandbox.admin_token, None, kubeconfig, folder, position, since)
+    authority = None
+    if sandbox.authority:
+        authority = folder / "ca.crt"
+        authority.write_bytes(sandbox.authority)
+    return Api("sandbox", sandbox.url, sandbox.admin_token, authority, kubeconfig, folder, position, since)

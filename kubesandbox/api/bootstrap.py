@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 from ..schema.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, NAMESPACES, RBAC
@@ -46,6 +47,15 @@ def _role(name: str, rules: list[Obj], to: str = "") -> Obj:
 def _aggregated(name: str, to: str = "") -> Obj:
     selector = {"matchLabels": {f"{RBAC}/aggregate-to-{name}": "true"}}
     return {**_role(name, [], to), "aggregationRule": {"clusterRoleSelectors": [selector]}}
+
+
+def become_another(cluster: Cluster) -> None:
+    """Give a copy of a cluster what distinguishes clusters: another uid of namespace kube-system."""
+    found = cluster.store.get(NAMESPACES, "", "kube-system")
+    assert found
+    metadata = {**found.obj["metadata"], "uid": str(uuid.uuid4())}
+    with cluster.store.lock:
+        cluster.store.put(NAMESPACES, {**found.obj, "metadata": metadata})
 
 
 def populate(cluster: Cluster) -> None:

@@ -24,6 +24,7 @@ from ..api.rbac import ANONYMOUS, User
 from .faults import Faults, answer_of
 from .identity import user_of
 from .routes import dispatch, parse_query
+from .tls import Identity
 
 BODY_LIMIT = 3 * 1024 * 1024
 COMPRESSED_BYTES = 128 * 1024
@@ -80,7 +81,10 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 256
 
-    def __init__(self, port: int, cluster: Cluster, faults: Faults, admin_token: str) -> None:
+    def __init__(
+        self, port: int, cluster: Cluster, faults: Faults, admin_token: str, identity: Identity | None = None
+    ) -> None:
+        self.identity = identity
         self.cluster, self.faults, self.admin_token = cluster, faults, admin_token
         self.requests: list[Request] = []
         self.stopping = threading.Event()
@@ -93,6 +97,14 @@ class Server(ThreadingHTTPServer):
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
         self.server_name, self.server_port = "127.0.0.1", self.server_address[1]
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """Accept a connection; its thread makes the TLS handshake."""
+        connection, address = super().get_request()
+        if self.identity:
+            context = self.identity.context
+            connection = context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+        return connection, address
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A connection that breaks is the client's affair."""
