@@ -48,6 +48,11 @@ def rule(name: str, namespaces: dict[str, str], ready: str = "True", **fields: A
     return {**head, **texts, **numbers, "namespaces": namespaces, **fields}
 
 
+def cluster(name: str, reason: str = "Synced", copies: int | None = 4, **rules: str) -> Document:
+    state = {"desired": copies and 4, "copies": copies, "reason": reason, "lastRun": "2026-05-04T05:59:01Z"}
+    return {"name": name, **state, "rules": {"ca-bundle": reason, "registry-login": "Synced", **rules}}
+
+
 def rate(currency: str, value: str, day: str, ready: str = "True", **fields: Any) -> Document:
     head = {"namespace": "team-shop", "name": f"eur-{currency.lower()}", "base": "EUR", "currency": currency}
     texts = {"reason": "Current", "message": "", "lastChange": "2026-05-02T14:00:03Z"}
@@ -56,7 +61,7 @@ def rate(currency: str, value: str, day: str, ready: str = "True", **fields: Any
 
 def empty() -> Document:
     """Nothing is installed but the namespace."""
-    lists = ("problems", "rules", "namespaces", "mirrors", "rates", "deferred")
+    lists = ("problems", "rules", "clusters", "namespaces", "mirrors", "rates", "deferred")
     return {
         "version": "0.1.0",
         "time": NOW,
@@ -101,6 +106,7 @@ def small() -> Document:
             rule("ca-bundle", {"team-a": "unchanged", "team-b": "conflict", "team-c": "missing"}, "False"),
             rule("registry-login", {"team-a": "unchanged", "team-c": "unchanged"}, conflicts=None),
         ],
+        "clusters": [cluster("prod-us", "Unreachable", None), cluster("edge", "Conflict", 3), cluster("prod-eu")],
         "namespaces": ["kube-chores", "team-a", "team-b", "team-c"],
         "mirrors": [
             {"name": "docker-hub", "ready": "True", **mirror},
@@ -145,6 +151,7 @@ def hostile() -> Document:
             },
             {**rule(MARKUP, {}, MARKUP), "type": MARKUP},
         ],
+        "clusters": [{**cluster(LONG, MARKUP), "lastRun": MARKUP}, {**cluster(MARKUP), "rules": {MARKUP: MARKUP}}],
         "namespaces": [MARKUP, "__proto__", "constructor"],
         "mirrors": [
             {
@@ -174,4 +181,6 @@ def large(namespaces: int = 1000, rules: int = 50) -> Document:
     problems = [problem("farm-pods", "warning", "conflict", key, f"pod {number}") for number in range(700)]
     problems.append(problem("sync-copies", "warning", "conflict", ("Secret", "login", "team-0999"), "the last one"))
     rates = [rate(f"C{number}", "1", "2026-05-01") for number in range(600)]
-    return {**small(), "namespaces": names, "rules": made, "problems": problems, "rates": rates}
+    clusters = [cluster(f"prod-{number:03}") for number in range(510)]
+    made_lists = {"namespaces": names, "rules": made, "clusters": clusters, "problems": problems, "rates": rates}
+    return {**small(), **made_lists}

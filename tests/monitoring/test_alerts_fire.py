@@ -16,8 +16,11 @@ from click.testing import CliRunner
 from jobs.__main__ import chores
 from jobs.core.mirror_audit.desired import Mirror
 from jobs.kit.run import gauges
+from jobs.kit.values.registry import CLUSTERS
 from tests.api import conftest as of_apis
+from tests.api import test_clusters as of_clusters
 from tests.api.conftest import runs
+from tests.api.test_clusters import Spoke, enlist, fleet
 from tests.apis import Api, Object, wait_for
 from tests.control_plane import programs
 from tests.mirrors import Mirrors
@@ -26,13 +29,14 @@ from tests.processes import processes
 from tests.rates import RatesServer, ago
 from tests.registries import Registries
 from tests.workloads import KEY_FLAG, set_key, settle, workload
-from tests.worlds import at, configmap, exchange_rate, rule
+from tests.worlds import at, configmap, exchange_rate, namespace_object, rule
 
 pytestmark = [pytest.mark.monitoring, pytest.mark.parametrize("api", ["real"], indirect=True)]
 mirrors, no_pauses, rates, registries = of_apis.mirrors, of_apis.no_pauses, of_apis.rates, of_apis.registries
+hub, uid, spokes = of_clusters.hub, of_clusters.uid, of_clusters.spokes
 
 Job = Callable[[str], int]
-JOBS = ("fetch-rates", "mirror-audit", "roll-workloads", "farm-pods", "sync-copies")
+JOBS = ("fetch-rates", "mirror-audit", "roll-workloads", "farm-pods", "sync-copies", CLUSTERS)
 SECONDS = 60.0  # until Prometheus shows it, on a busy machine
 FARM_RIGHTS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/kube-chores-farm-pods"
 
@@ -55,10 +59,14 @@ def job(
     """Run a job with the account of its CronJob and --push-gateway; return its exit code."""
     images = {"CHORES_IMAGES": "1", "HTTPS_PROXY": "http://127.0.0.1:1"}  # no registry is reached
     more = {"fetch-rates": rates.env(), "mirror-audit": {**registries.env, **images}}
-    flags = {"roll-workloads": [*KEY_FLAG, "--settle", "0", "--cool-down", "0"]}
+    flags = {
+        "roll-workloads": [*KEY_FLAG, "--settle", "0", "--cool-down", "0"],
+        CLUSTERS: ["--clusters", f"*-{api.token}"],
+    }
 
     def run(name: str) -> int:
-        account = runs(name, api.service_account_kubeconfig("kube-chores", name), more.get(name))
+        command = "sync-copies" if name == CLUSTERS else name
+        account = runs(command, api.service_account_kubeconfig("kube-chores", name), more.get(name))
         ran = account(*flags.get(name, ()), "--push-gateway", monitoring.gateway)
         assert "metrics are not" not in ran.stderr, ran.stderr
         return ran.exit_code
@@ -73,14 +81,17 @@ def volume(name: str) -> Object:
 class World:
     """Objects of each job that are as desired, except for rates that are six days old, and a job without a right."""
 
-    def __init__(self, api: Api, mirrors: Mirrors, rates: RatesServer, registries: Registries) -> None:
-        self.api, self.mirrors, self.rates = api, mirrors, rates
+    def __init__(self, api: Api, mirrors: Mirrors, rates: RatesServer, registries: Registries, spoke: Spoke) -> None:
+        self.api, self.mirrors, self.rates, self.spoke = api, mirrors, rates, spoke
         home, self.team = api.namespace("home"), api.namespace("team")
         self.source = api.create(configmap(home))
         self.other = configmap(home, "logins", labels={"app": "logins"})
         api.create(self.other)
         api.create(rule("settings", home, self.team))
         self.rule = api.create(rule("logins", home, self.team, selector={"matchLabels": {"app": "logins"}}))
+        enlist(api, spoke)
+        spoke.api.create(namespace_object("team"))
+        api.create(fleet("fleet", home, "team"))
         self.unknown = exchange_rate(self.team, "xts", "XTS")
         rates.publish(day=ago(6))
         api.create(exchange_rate(self.team))
@@ -104,6 +115,7 @@ class World:
             "ChoreBraked": ({"chore": "sync-copies"}, mistaken),
             "CopiesInConflict": ({"rule": "settings"}, f"configmap/settings {self.team} conflict"),
             "RuleNotReady": ({"rule": "logins"}, "SourceNamespaceMissing"),
+            "ClusterNotReady": ({"cluster": self.spoke.name}, f"{self.spoke.name} (Conflict)"),
             "MirrorNotReady": ({"mirror": mirror}, "statefulset"),
             "RateNotReady": ({"rate": f"{self.team}/xts"}, "Unavailable"),
             "RateTooOld": ({"rate": f"{self.team}/usd"}, str(ago(6))),
@@ -116,6 +128,8 @@ class World:
         foreign = configmap(self.team, labels={})
         self.api.delete(foreign)
         self.api.create(foreign)
+        self.spoke.api.delete(at("team", self.source))
+        self.spoke.api.create(configmap("team", labels={}))
         self.api.patch(self.rule, {"spec": {"namespaces": ["platfrom"]}})
         self.api.create(self.unknown)
         self.api.delete(self.mirror.stateful_set.document())
@@ -125,6 +139,7 @@ class World:
     def repair(self) -> None:
         """Repair it, as a person on call does."""
         self.api.delete(at(self.team, self.source))
+        self.spoke.api.delete(at("team", self.source))
         self.api.patch(self.rule, {"spec": {"namespaces": [self.home]}})
         self.api.patch(self.unknown, {"spec": {"currency": "GBP"}})
         self.rates.publish()
@@ -154,6 +169,7 @@ def test_each_alert_fires_when_something_breaks_and_resolves_when_it_is_repaired
     mirrors: Mirrors,
     rates: RatesServer,
     registries: Registries,
+    spokes: list[Spoke],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def wait_until(fires: bool, name: str, **labels: str) -> Object:
@@ -167,7 +183,7 @@ def test_each_alert_fires_when_something_breaks_and_resolves_when_it_is_repaired
         return found[0] if fires else {}
 
     wait_until(True, "ChoresNotReporting")
-    world = World(api, mirrors, rates, registries)
+    world = World(api, mirrors, rates, registries, spokes[0])
     assert {name: job(name) for name in JOBS} == {**dict.fromkeys(JOBS, 0), "farm-pods": 2}
     wait_until(False, "ChoresNotReporting")
 

@@ -77,6 +77,7 @@ def test_the_worst_problems_come_first() -> None:
         ("warning", "sync-copies", "conflict"),
         ("warning", "sync-copies", "not-read"),
         ("warning", "sync-copies", "quota-exceeded"),
+        ("warning", "sync-copies-clusters", "conflict"),
     ]
 
 
@@ -84,7 +85,7 @@ def test_the_text_fits_a_terminal_of_80_columns() -> None:
     lines = shown(example()).splitlines()
 
     assert [line for line in lines if len(line) > 80 and not line.startswith(("    kubectl ", "    chores "))] == []
-    assert len(lines) <= 35 + len(JOBS)
+    assert len(lines) <= 47 + len(JOBS)
 
 
 def test_the_text_is_what_the_docs_show() -> None:

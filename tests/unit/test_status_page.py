@@ -127,6 +127,7 @@ def test_the_page_has_all_of_the_example_of_the_status_command() -> None:
         "jobs": ("name", "state", "schedule"),
         "problems": ("code", "reason", "job"),
         "rules": ("name", "type", "reason", "message"),
+        "clusters": ("name", "reason"),
         "mirrors": ("name", "registry", "reason"),
         "rates": ("name", "rate", "date"),
         "deferred": ("name", "reason"),
@@ -153,6 +154,22 @@ def test_a_page_without_problems_is_neutral_if_something_was_not_read(
     assert f"{sentence}." in text_of({**empty(), **fields})
     for part in ("No runs.", "No CopyratorRules.", "No RegistryMirrors.", "No ExchangeRates.", "No roll is deferred."):
         assert part in text
+
+
+def test_the_clusters_are_a_table_with_the_rules_that_are_not_ready_there() -> None:
+    shown = page(small())
+    (table,) = re.findall(r'<section id="clusters".*?</section>', shown, re.S)
+    rows = [" ".join(" ".join(Parsed(row).texts).split()) for row in re.findall(r"<tr.*?</tr>", table, re.S)]
+
+    assert rows == [
+        "Cluster State Copies Last run Rules not ready",
+        "prod-us ✕ Unreachable 59 s ago ca-bundle (Unreachable)",
+        "edge ✕ Conflict 3 of 4 59 s ago ca-bundle (Conflict)",
+        "prod-eu ✓ Synced 4 of 4 59 s ago",
+    ]
+    assert '<a href="#clusters">Clusters</a>' in shown
+    assert 'href="#clusters"' not in page({**small(), "clusters": []})
+    assert "The first 500 of 510 rows." in text_of(large())
 
 
 def test_many_problems_of_one_tenant_hide_no_problem_of_another() -> None:

@@ -155,8 +155,12 @@ def status_updates(
     updates = []
     for head, found, condition in conditions(observed, settings, results):
         last = head.status_as(MirrorStatus)
-        fields = {"findings": len(found), **changes(last, found, observed, now)}
-        updates.append(status_update(head, REGISTRY_MIRRORS, last, condition, now, transient=_TRANSIENT, **fields))
+        fields = changes(last, found, observed, now)
+        updates.append(
+            status_update(
+                head, REGISTRY_MIRRORS, last, condition, now, transient=_TRANSIENT, findings=len(found), **fields
+            )
+        )
     return [update for update in updates if update]
 
 

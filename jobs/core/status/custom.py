@@ -85,7 +85,7 @@ def rules(read: Sequence[Custom], evaluated: Evaluated) -> tuple[list[dict[str, 
         readable = [finding for finding in own if not denied_right(finding)]
         is_evaluated = not evaluated.note and len(readable) == len(own)
         desired = evaluated.desired.get(key.name, 0) if is_evaluated else status.desired_copies
-        reported = {failed.namespace: _code(failed.reason) for failed in status.failed_namespaces or []}
+        reported = {failed.namespace: code_of(failed.reason) for failed in status.failed_namespaces or []}
         places = _places(readable) if is_evaluated else {**reported, **_places(readable)}
         found.append(
             {
@@ -157,7 +157,7 @@ def rates(read: Sequence[Custom], now: datetime) -> tuple[list[dict[str, Any]], 
         )
         day = parse_time(status.date)
         if ready["ready"] == "False":
-            problems.append(_problem("fetch-rates", key, _code(ready["reason"]), ready["message"]))
+            problems.append(_problem("fetch-rates", key, code_of(ready["reason"]), ready["message"]))
         elif ready["ready"] == "True" and day and (age := now.date() - day.date()) > _RATE_AGE:
             reason = f"the rate is of {day.date()}, {age.days} days ago"
             what = "name another provider in spec.provider, or check the network of the job"
@@ -168,11 +168,12 @@ def rates(read: Sequence[Custom], now: datetime) -> tuple[list[dict[str, Any]], 
 
 def summary(found: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     """Return the number of custom resources by the code of their condition; those that are Ready first."""
-    counts = Counter(_code(each["reason"]) for each in found if each["ready"] != "True")
+    counts = Counter(code_of(each["reason"]) for each in found if each["ready"] != "True")
     return {UNCHANGED: len(found) - counts.total(), **dict(sorted(counts.items()))}
 
 
-def _code(reason: str) -> str:
+def code_of(reason: str) -> str:
+    """Return the code of a problem whose condition has this reason."""
     return _CODES.get(reason) or _CAPITAL.sub("-", reason).lower()
 
 
@@ -195,7 +196,7 @@ def _of_rule(
     reported = status.failed_namespaces or []
     failed: dict[str, list[str]] = {}
     for one in reported:
-        if _code(one.reason) not in known and (pending is None or one.namespace in pending):
+        if code_of(one.reason) not in known and (pending is None or one.namespace in pending):
             failed.setdefault(one.reason, []).append(one.namespace)
     for reason, names in sorted(failed.items()):
         is_cut = status.failed_namespace_count > len(reported)
@@ -203,8 +204,8 @@ def _of_rule(
         noun = "namespace" if number == "1" else "namespaces"
         where = f"copies are not as desired in {number} {noun}: {listed(names, _MOST_NAMED)}"
         text = f"{where}; {ready['message']}" if ready["reason"] == reason else where
-        yield _problem("sync-copies", key, _code(reason), text)
-    code = _code(ready["reason"])
+        yield _problem("sync-copies", key, code_of(reason), text)
+    code = code_of(ready["reason"])
     # Of an evaluated rule, the last run tried and failed only if the next one would write again. A dry run does not
     # check the right of the job to bind ClusterRoles.
     has_failed = own is None or code == _REFUSED or any(finding.change for finding in own)
@@ -217,7 +218,7 @@ def _last_audit(key: ObjectKey, status: _Status, ready: Mapping[str, str], own: 
 
     That audit probed, which a status does not: only its message may have the cause, such as a full volume.
     """
-    code = _code(ready["reason"])
+    code = code_of(ready["reason"])
     found = CODES.get(code)
     is_repeated = status.findings <= len(own) and any(finding.code == code for finding in own)
     if ready["ready"] == "True" or not found or is_repeated:

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
-from jobs.core.status import custom
+from jobs.core.status import clusters, custom
 from jobs.core.status.custom import Custom
 from jobs.core.status.installed import CronJob, JobPod, RunJob, is_of_installation
 from jobs.core.status.problems import (
@@ -25,13 +25,15 @@ from jobs.core.status.problems import (
 from jobs.core.status.runs import WITHOUT_CRONJOB, job_fields
 from jobs.kit.values.conditions import timestamp
 from jobs.kit.values.model import ObjectKey
-from jobs.kit.values.registry import JOBS, REPAIR, VERIFY
+from jobs.kit.values.registry import CLUSTERS, JOBS, REPAIR, VERIFY
 from jobs.kit.values.resources import RULES
 from jobs.kit.values.text import format_count, listed, plural
 
 _INSTALL = "install the job, or delete them"
+_INSTALL_OWN = {CLUSTERS: "install cronjobs/sync-copies-clusters, or remove spec.targets.clusters from them"}
 _MOST_NAMED = 5
 _MOST_OF_A_KIND = 5000  # custom resources in the document; tenants create ExchangeRates
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -72,10 +74,15 @@ class Observed:
 def document(observed: Observed, now: datetime) -> dict[str, Any]:
     """Return the document; its fields are described in docs/status.md."""
     target, time = observed.target, timestamp(now)
-    evaluated = {job: observed.evaluated.get(job, NOT_EVALUATED) for job in (*JOBS, VERIFY, REPAIR)}
+    evaluated = {job: observed.evaluated.get(job, NOT_EVALUATED) for job in (*JOBS, VERIFY, REPAIR, CLUSTERS)}
     cut: dict[str, str] = {}
-    own_rules = [each for each in observed.rules if each.head.key.namespace == target.namespace]
-    rules, rule_problems = custom.rules(_most("rules", own_rules, cut), evaluated["sync-copies"])
+    own_rules: Sequence[Custom] = [each for each in observed.rules if each.head.key.namespace == target.namespace]
+    own_rules = _most("rules", own_rules, cut)
+    rules, rule_problems = custom.rules(own_rules, evaluated["sync-copies"])
+    pushed = clusters.selecting(own_rules)
+    others = clusters.clusters(pushed)
+    if cut_rules := clusters.cut(pushed):
+        cut["clusters of rules"] = cut_rules
     mirrors, mirror_problems = custom.mirrors(_most("mirrors", observed.mirrors, cut), evaluated["mirror-audit"])
     rates, rate_problems = custom.rates(_most("rates", observed.rates, cut), now)
     jobs = _jobs(observed, rates, now)
@@ -86,12 +93,19 @@ def document(observed: Observed, now: datetime) -> dict[str, Any]:
         found += of_findings(name, target.namespace, own)
     needing = {
         "sync-copies": ("custom resources", len(rules)),
+        CLUSTERS: ("CopyratorRules", len(pushed)),
         "mirror-audit": ("custom resources", len(mirrors)),
         "fetch-rates": ("custom resources", len(rates)),
         "roll-workloads": ("workloads", evaluated["roll-workloads"].facts.get("workloads", 0)),
         "farm-pods": ("pods", evaluated["farm-pods"].facts.get("pods", 0)),
     }
-    found += [*_without_job(observed, jobs, needing), *rule_problems, *mirror_problems, *rate_problems]
+    found += [
+        *_without_job(observed, jobs, needing),
+        *rule_problems,
+        *clusters.problems(pushed),
+        *mirror_problems,
+        *rate_problems,
+    ]
     problems, cut_problems = limit(sort([*found, *_unread_rules(observed)]))
     return {
         "version": target.version,
@@ -104,6 +118,7 @@ def document(observed: Observed, now: datetime) -> dict[str, Any]:
         "jobs": jobs,
         "problems": problems,
         "rules": rules,
+        "clusters": _most("clusters", others, cut),
         "namespaces": list(observed.namespaces),
         "mirrors": mirrors,
         "rates": rates,
@@ -129,7 +144,7 @@ def _unknown(observed: Observed) -> str | None:
     return f"kube-chores is not installed in namespace {namespace}{others}"
 
 
-def _most(name: str, read: Sequence[Custom], cut: dict[str, str]) -> Sequence[Custom]:
+def _most(name: str, read: Sequence[Item], cut: dict[str, str]) -> Sequence[Item]:
     if len(read) > _MOST_OF_A_KIND:
         cut[name] = f"{len(read)} {name}, the first {_MOST_OF_A_KIND} are listed"
     return read[:_MOST_OF_A_KIND]
@@ -160,22 +175,23 @@ def _without_job(
 ) -> list[Problem]:
     """Return the problems of jobs that do not run, although objects need them: by job, what they are and their number.
 
-    All jobs but sync-copies read all namespaces, so such a job may run in another namespace.
+    Jobs other than these two of sync-copies read all namespaces, so they may run in another namespace.
     """
-    elsewhere = {each.name for each in observed.cronjobs if not each.suspended and each.name != "sync-copies"}
+    of_namespace = ("sync-copies", CLUSTERS)
+    elsewhere = {each.name for each in observed.cronjobs if not each.suspended and each.name not in of_namespace}
     states = {each["name"]: each["state"] for each in jobs}
     if states.get("mirror-repair", "suspended") != "suspended":  # it audits too
         states["mirror-audit"] = "ok"
     found = []
     for job, (noun, number) in needing.items():
-        state = states[job]
+        state = states.get(job, "not-installed" if observed.cronjobs_known else "unknown")
         if number and (state == "suspended" or (state == "not-installed" and job not in elsewhere)):
             counted = format_count(noun, number)
             reason = f"{counted} need{'s' * (number == 1)} this job, which is {state.replace('-', ' ')}"
             patch = (
                 f'kubectl patch cronjob {job} -n {observed.target.namespace} -p \'{{"spec": {{"suspend": false}}}}\''
             )
-            todo = patch if state == "suspended" else _INSTALL
+            todo = patch if state == "suspended" else _INSTALL_OWN.get(job, _INSTALL)
             found.append(problem(job, "warning", f"job-{state}", None, reason, todo))
     return found
 

@@ -187,7 +187,7 @@ def cron_job(read: Served) -> CronJob:
 def is_of_installation(cronjob: CronJob) -> bool:
     """Whether it is a CronJob of the manifests, and not a dry run of one."""
     is_dry_run = any(each.startswith(("--dry-run", "--check")) for each in cronjob.args)
-    return cronjob.name in (*registry.JOBS, registry.VERIFY, registry.REPAIR) and not is_dry_run
+    return cronjob.name in (*registry.JOBS, registry.VERIFY, registry.REPAIR, registry.CLUSTERS) and not is_dry_run
 
 
 def run_job(read: Served) -> RunJob:

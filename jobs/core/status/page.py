@@ -169,6 +169,7 @@ def _body(document: Document) -> list[Element]:
         sections.problems,
         timeline,
         sections.rules,
+        sections.clusters,
         sections.mirrors,
         sections.rates,
         sections.deferred,

@@ -15,6 +15,7 @@ from jobs.core.sync_copies.kinds import KINDS
 from jobs.kit.run import results
 from jobs.kit.run.brakes import first_of_each
 from jobs.kit.values.model import Brake, ExitCode, Finding, ObjectKey, Plan, Severity
+from jobs.kit.values.registry import CLUSTERS
 from jobs.kit.values.resources import KEY_NAME
 from jobs.kit.values.text import listed
 
@@ -47,6 +48,18 @@ _TODO: Mapping[str, Mapping[str, str]] = {
         "not-opted-in": 'annotate the namespace with kubechores.dev/copies: "true", or remove it from the rule',
         "expired": "remove the certificates that are no longer valid from the source",
         "not-for-pulls": "narrow the rule to Secrets of type kubernetes.io/dockerconfigjson",
+    },
+    # Reasons of a whole cluster; those of copies in it are those of sync-copies.
+    CLUSTERS: {
+        "unreachable": "check that the API server of each of these clusters answers, and the address in its kubeconfig",
+        "unreadable": "renew the credentials of these clusters, or apply cronjobs/spoke there again",
+        "timed-out": "nothing, if the next run reads them",
+        "replaced": "only if these clusters were replaced on purpose, run sync-copies --forget-cluster once for each",
+        "duplicate": "remove all but one name of each of these clusters from the inventory",
+        "invalid": "correct the kubeconfig in the Secret of each of these clusters",
+        "nothing-selected": "correct spec.targets of the rule, or label the Secret of a cluster "
+        "kubechores.dev/cluster=true",
+        "not-read": "nothing, if the next run reads them",
     },
     "fetch-rates": {
         "conflict": "rename or delete the object, or set spec.configMapName",
@@ -206,13 +219,13 @@ def _of_finding(job: str, namespace: str, found: Finding) -> Problem:
 
 def _brake_todo(job: str, namespace: str, brake: Brake, first: str) -> str:
     rules = ["-n", namespace] if job == "sync-copies" else []
-    command = shlex.join(["chores", job, *rules, brake.option, brake.value, *(brake.only or ())])
+    command = shlex.join(["chores", job, *rules, brake.option, brake.value, *brake.only])
     return f"{first}; only if this is intended, run once, with the rights of the job: {command}"
 
 
 def todo(job: str, code: str, key: ObjectKey | None) -> str:
     """Return what to do about a code; a command that explains the object if there is no other remedy."""
-    if found := _TODO.get(job, {}).get(code) or _TODO_OF_ALL.get(code):
+    if found := remedy(job, code):
         return found
     owner = "find the owner of its finalizers" if code in _WITH_FINALIZERS else ""
     if not key:
@@ -221,6 +234,11 @@ def todo(job: str, code: str, key: ObjectKey | None) -> str:
     if owner:
         return f"{owner}: {_kubectl(key.namespace, 'get', *named, '-o', 'jsonpath={.metadata.finalizers}')}"
     return _kubectl(key.namespace, "describe", *named)
+
+
+def remedy(job: str, code: str) -> str:
+    """Return what to do about a code of a job, or an empty text."""
+    return _TODO.get(job, {}).get(code) or _TODO_OF_ALL.get(code, "")
 
 
 def _kubectl(namespace: str, *words: str) -> str:

@@ -13,6 +13,7 @@ from xml.etree.ElementTree import Element, tostring  # written only: nothing is 
 
 from jobs.core.status.problems import LOGGED, all_clear, by_namespace, with_command
 from jobs.core.status.runs import ago, clock, seconds_between
+from jobs.core.sync_copies.clusters import is_ready, rank
 from jobs.kit.run.brakes import first_of_each
 from jobs.kit.values.text import brief, format_count, listed
 
@@ -221,7 +222,7 @@ def rules(document: Document) -> Element:
         "Rule": lambda rule: _named(rule, rule["type"]),
         "Ready": _ready,
         "Sources": lambda rule: _number(rule["sources"]),
-        "Copies": _copies,
+        "Copies": lambda rule: _copies(rule["copies"], rule["desiredCopies"]),
         "Conflicts": lambda rule: _number(rule["conflicts"]),
         "Last run": lambda rule: _age(rule["lastRun"], document["time"]),
         "Problems in": _affected,
@@ -232,14 +233,37 @@ def rules(document: Document) -> Element:
     return section("rules", "Copies", content, element("div", *([note] if document["rules"] else []), id="matrix"))
 
 
-def _copies(rule: Document) -> Cell:
-    copies, desired = _number(rule["copies"]), rule["desiredCopies"]
-    return Cell(copies) if desired is None else Cell(f"{copies} of {desired}", rule["copies"] or 0)
+def _copies(copies: int | None, desired: int | None) -> Cell:
+    return Cell(_number(copies)) if desired is None else Cell(f"{_number(copies)} of {desired}", copies or 0)
 
 
 def _affected(rule: Document) -> Cell:
     affected = [name for name, code in rule["namespaces"].items() if level_of(code) <= WARNING]
     return Cell(listed(affected, MOST_NAMES), len(affected))
+
+
+def clusters(document: Document) -> Element | None:
+    """Return the matrix of other clusters and the rules that are not ready there; None if rules select none."""
+    columns: Columns = {
+        "Cluster": itemgetter("name"),
+        "State": _cluster_state,
+        "Copies": lambda cluster: _copies(cluster["copies"], cluster["desired"]),
+        "Last run": lambda cluster: _age(cluster["lastRun"], document["time"]),
+        "Rules not ready": _rules_not_ready,
+    }
+    content = _table("Other clusters, the worst first", columns, document["clusters"], "")
+    return section("clusters", "Clusters", content) if document["clusters"] else None
+
+
+def _cluster_state(cluster: Document) -> Cell:
+    reason = cluster["reason"]
+    state = "ready" if is_ready(reason) else "not ready"
+    return Cell(badge(state, reason), f"{rank(reason):03} {reason}", (state,))
+
+
+def _rules_not_ready(cluster: Document) -> Cell:
+    wrong = [f"{name} ({reason})" for name, reason in cluster["rules"].items() if not is_ready(reason)]
+    return Cell(listed(wrong, MOST_NAMES), len(wrong))
 
 
 def mirrors(document: Document) -> Element:

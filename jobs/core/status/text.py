@@ -10,14 +10,26 @@ import click
 
 from jobs.core.status.problems import LOGGED, UNCHANGED, all_clear, with_command
 from jobs.core.status.runs import seconds_between
+from jobs.core.sync_copies.clusters import is_ready
 from jobs.kit.values.text import brief, coloured, format_count, listed, visible
 
 _WIDTH = 80
 _MOST_GROUPS = 15
 _MOST_NAMES = 3
 _LONGEST_SCHEDULE = 32
+_MOST_CLUSTERS = 15
+_LONGEST_REASON = 24  # of a cluster
+_ROOM_FOR_RULES = 16
 _LONGEST = 300  # characters of one reason without -v
-_COLORS = {"ok": "green", "failing": "red", "late": "red", "never": "yellow", "critical": "red", "warning": "yellow"}
+_COLORS = {
+    "ok": "green",
+    "Synced": "green",
+    "failing": "red",
+    "late": "red",
+    "never": "yellow",
+    "critical": "red",
+    "warning": "yellow",
+}
 
 
 def text(document: Mapping[str, Any], *, verbose: bool = False) -> Iterator[str]:
@@ -29,8 +41,11 @@ def text(document: Mapping[str, Any], *, verbose: bool = False) -> Iterator[str]
     head = f"kube-chores {document['version']}: {where}namespace {document['namespace']}, {document['time']}"
     yield from _wrapped(visible(head))
     yield ""
-    yield from _table(document)
+    yield from _jobs(document)
     yield ""
+    if document["clusters"]:
+        yield from _clusters(document)
+        yield ""
     yield from _problems(document, verbose=verbose)
     notes = [*document["notes"], *document["limits"].values()]
     notes += [f"{job['name']}: {note}" for job in document["jobs"] for note in job["notes"]]
@@ -38,22 +53,53 @@ def text(document: Mapping[str, Any], *, verbose: bool = False) -> Iterator[str]
         yield from _wrapped(f"note: {brief(note)}", "      ")
 
 
-def _table(document: Mapping[str, Any]) -> Iterator[str]:
+def _jobs(document: Mapping[str, Any]) -> Iterator[str]:
     now = document["time"]
     rows = [("JOB", "STATE", "SUCCEEDED", "SCHEDULE")]
     for job in document["jobs"]:
         age = f"{_age(job['lastSuccess'], now)} ago" if job["lastSuccess"] else "-"
-        schedule = visible(job["schedule"] or "-")
-        if len(schedule) > _LONGEST_SCHEDULE:
-            schedule = f"{schedule[: _LONGEST_SCHEDULE - 1]}…"
-        rows.append((job["name"], job["state"], age, schedule))
+        rows.append((job["name"], job["state"], age, _cut(visible(job["schedule"] or "-"), _LONGEST_SCHEDULE)))
+    room = _room(rows)
+    yield from _aligned(rows, ["OBJECTS", *(_objects(job, room) for job in document["jobs"])], 1)
+
+
+def _clusters(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the table of other clusters: of one that is not ready, with the rules that are not."""
+    shown = document["clusters"][:_MOST_CLUSTERS]
+    states = [("COPIES", "REASON")]
+    for each in shown:
+        copies = "-" if each["copies"] is None else f"{each['copies']} of {each['desired']}"
+        states.append((copies, _cut(visible(each["reason"]), _LONGEST_REASON)))
+    longest = _room(states) - _ROOM_FOR_RULES
+    names = ["CLUSTER", *(_cut(visible(each["name"]), longest) for each in shown)]
+    rows = [(name, *state) for name, state in zip(names, states, strict=True)]
+    room = _room(rows)
+    yield from _aligned(rows, ["RULES", *(_cut(_rules(each), room) for each in shown)], 2)
+    if more := len(document["clusters"]) - len(shown):
+        yield f"... and {more} more; -o json shows all of them"
+
+
+def _rules(cluster: Mapping[str, Any]) -> str:
+    wrong = [visible(name) for name, reason in cluster["rules"].items() if not is_ready(reason)]
+    return f"{len(wrong)} of {len(cluster['rules'])}: {', '.join(wrong)}" if wrong else str(len(cluster["rules"]))
+
+
+def _cut(text: str, longest: int) -> str:
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
+def _room(rows: Sequence[Sequence[str]]) -> int:
+    """Return how wide a column after these may be."""
+    return _WIDTH - sum(len(max(column, key=len)) + 2 for column in zip(*rows, strict=True))
+
+
+def _aligned(rows: Sequence[Sequence[str]], last: Sequence[str], coloured_column: int) -> Iterator[str]:
+    """Yield the lines of a table with a last column."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    room = _WIDTH - sum(widths) - 2 * len(widths)
-    objects = ["OBJECTS", *(_objects(job, room) for job in document["jobs"])]
-    for row, last in zip(rows, objects, strict=True):
+    for row, end in zip(rows, last, strict=True):
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
-        cells[1] = coloured(cells[1], _COLORS.get(row[1]))
-        yield "  ".join([*cells, last]).rstrip()
+        cells[coloured_column] = coloured(cells[coloured_column], _COLORS.get(row[coloured_column]))
+        yield "  ".join([*cells, end]).rstrip()
 
 
 def _objects(job: Mapping[str, Any], room: int) -> str:
@@ -92,7 +138,7 @@ def _group(group: Sequence[Mapping[str, Any]], *, verbose: bool) -> Iterator[str
     first = group[0]
     count = f" ({len(group)})" if len(group) > 1 else ""
     severity = coloured(first["severity"], _COLORS.get(first["severity"]))
-    yield f"{severity}  {first['job']}  {first['code']}{count}"
+    yield f"{severity}  {first['job']}  {brief(first['code'])}{count}"
     longest = 2000 if verbose else _LONGEST
     # A log has several lines; other reasons quote tenants, and stay one line.
     lines = first["reason"].split("\n") if first["code"] in LOGGED else [first["reason"]]
