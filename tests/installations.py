@@ -46,10 +46,19 @@ def pod(job: str, exit_code: int | None = None, message: str = "", waiting: str 
 
 
 def custom(
-    kind: str, name: str, namespace: str, spec: Any, ready: tuple[str, str, str] | None, **status: Any
+    kind: str,
+    name: str,
+    namespace: str,
+    spec: Any,
+    ready: tuple[str, str, str] | None,
+    *,
+    clusters_ready: tuple[str, str, str] | None = None,
+    **status: Any,
 ) -> Custom:
-    """Return a custom resource with a condition Ready."""
-    conditions = [dict(zip(("status", "reason", "message"), ready, strict=True), type="Ready")] if ready else []
+    """Return a custom resource with a condition Ready, and of other clusters."""
+    given = {"Ready": ready, "ClustersReady": clusters_ready}
+    names = ("status", "reason", "message")
+    conditions = [dict(zip(names, each, strict=True), type=name) for name, each in given.items() if each]
     text = msgspec.json.encode({"conditions": conditions, **status})
     return Custom(Head(ObjectKey(kind, name, namespace), "uid", 1, status=text), msgspec.json.encode(spec))
 
@@ -57,6 +66,18 @@ def custom(
 def finding(code: str, key: ObjectKey, reason: str = "", subject: str = "ca", **fields: Any) -> Finding:
     """Return a finding; a warning without a write."""
     return Finding(code, fields.pop("severity", Severity.WARNING), key, reason, subjects=(subject,), **fields)
+
+
+def fleet_rule(name: str, *clusters: Any, ready: tuple[str, str, str] | None = None, **spec: Any) -> Custom:
+    """Return a rule for other clusters, with what its status reports about them."""
+    spec = {"ruleType": "configmap", "targets": {"clusters": {}}, **spec}
+    own = ("True", "Synced", "0 copies")
+    return custom("CopyratorRule", name, "kube-chores", spec, own, clusters_ready=ready, clusters=clusters)
+
+
+def in_cluster(name: str, reason: str = "Synced", **fields: Any) -> Any:
+    """Return the state of a rule in another cluster: 2 of 2 copies a minute ago, unless `fields` say otherwise."""
+    return {"name": name, "reason": reason, "desired": 2, "copies": 2, "lastRunTime": ago(minutes=1), **fields}
 
 
 def configmap(namespace: str, name: str = "ca-bundle") -> ObjectKey:
@@ -79,6 +100,7 @@ def example() -> Observed:
         *(run("sync-copies", n, ago(minutes=n, seconds=30), ago(minutes=n, seconds=28)) for n in range(3)),
         *(run("fetch-rates", n, ago(hours=n, minutes=49), ago(hours=n, minutes=44), "failed") for n in range(3)),
         run("fetch-rates", 9, ago(hours=9, minutes=49), ago(hours=9, minutes=48)),
+        run("sync-copies-clusters", 1, ago(seconds=30), ago(seconds=24)),
         run("mirror-audit", 1, ago(seconds=30)),
         run("mirror-audit", 2, ago(minutes=15), ago(minutes=14)),
         run("roll-workloads", 1, ago(minutes=1), ago(seconds=55)),
@@ -88,25 +110,32 @@ def example() -> Observed:
             "CopyratorRule",
             "ca",
             "kube-chores",
-            {"ruleType": "configmap"},
+            {"ruleType": "configmap", "targets": {"local": True, "clusters": {}}},
             ("False", "Conflict", "1 of 3 copies blocked by an object that is not managed by kube-chores"),
             sources=1,
             desiredCopies=3,
             copies=2,
             conflictCount=1,
             lastRunTime=ago(minutes=4),
+            clusters_ready=("True", "Synced", "the copies in 3 clusters are as desired"),
+            clusters=[in_cluster(name, desired=12, copies=12) for name in ("prod-eu", "prod-us", "staging")],
         ),
         custom(
             "CopyratorRule",
             "logins",
             "kube-chores",
-            {"ruleType": "secret"},
+            {"ruleType": "secret", "targets": {"local": True, "clusters": {"names": ["prod-*"]}}},
             ("False", "QuotaExceeded", "secret/login in namespace team-shop: exceeded quota: objects"),
             sources=1,
             desiredCopies=2,
             copies=1,
             conflictCount=0,
             lastRunTime=ago(minutes=2),
+            clusters_ready=("False", "Conflict", "1 of 2 clusters not ready: prod-us (Conflict)"),
+            clusters=[
+                in_cluster("prod-us", "Conflict", desired=4, copies=3),
+                in_cluster("prod-eu", desired=4, copies=4),
+            ],
         ),
         custom("CopyratorRule", "stray", "team-shop", {}, None),
     ]
@@ -118,6 +147,7 @@ def example() -> Observed:
             cronjob("mirror-audit", ago(seconds=30), ago(minutes=14)),
             cronjob("roll-workloads", ago(minutes=1), ago(seconds=55)),
             cronjob("mirror-repair", suspended=True),
+            cronjob("sync-copies-clusters", ago(seconds=30), ago(seconds=24)),
         ],
         jobs=jobs,
         pods=[pod(f"fetch-rates-{n}", 1, log) for n in range(3)],

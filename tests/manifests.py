@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from jobs.kit.values.registry import ACCOUNTS
+from jobs.kit.values.registry import ACCOUNTS, CLUSTERS, REPAIR
 
 ROOT = Path(__file__).parent.parent
 UNDERSTOOD = {
@@ -45,6 +45,10 @@ def old_accounts() -> list[str]:
     """The accounts of the old manifests, in the order of the jobs."""
     names = {each["metadata"]["name"] for each in load(OLD) if each["kind"] == "ServiceAccount"}
     return [each for each in ACCOUNTS if each in names]
+
+
+# The accounts that the default installation does not have, each with what its CronJob runs.
+OPTIONAL = {REPAIR: ("mirror-audit", "--repair"), CLUSTERS: ("sync-copies", "--clusters", "*")}
 
 
 # The choices of what sync-copies copies, as folders, with the resource of each.
@@ -82,8 +86,9 @@ def everything() -> list[Object]:
 
 
 def without_more_copies() -> list[Object]:
-    """All jobs with mirror-repair, and without the components that let sync-copies copy more kinds."""
-    return [*load(ROOT / "cronjobs"), *load(ROOT / "cronjobs" / "mirror-repair")]
+    """All accounts, with that of a spoke, and without the components that let sync-copies copy more kinds."""
+    more = (*OPTIONAL, "spoke/account")
+    return [*load(ROOT / "cronjobs"), *(each for folder in more for each in load(ROOT / "cronjobs" / folder))]
 
 
 def rights_on_copies() -> list[Object]:

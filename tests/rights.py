@@ -41,9 +41,11 @@ def bind_adopt(api: Api, namespace: str = "") -> None:
     wait_for(lambda: can_i(api, "sync-copies", "adopt", "copyrators", namespace=namespace), "the right to adopt")
 
 
-def can_i(api: Api, name: str, verb: str, resource: str, group: str = "kubechores.dev", namespace: str = "") -> bool:
-    """Whether a shipped account has a verb, as `kubectl auth can-i` asks."""
-    attributes = {"verb": verb, "group": group, "resource": resource, "namespace": namespace}
+def can_i(
+    api: Api, name: str, verb: str, resource: str, group: str = "kubechores.dev", namespace: str = "", of: str = ""
+) -> bool:
+    """Whether a shipped account has a verb, on all objects or the one with name `of`, as `kubectl auth can-i` asks."""
+    attributes = {"verb": verb, "group": group, "resource": resource, "namespace": namespace, "name": of}
     spec = {"resourceAttributes": attributes}
     review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": spec}
     token = api.service_account_token("kube-chores", name)

@@ -11,14 +11,17 @@ import click
 import yaml
 
 from jobs.kit.files import crd, crd_names
-from jobs.kit.values.registry import ACCOUNTS, JOBS, REPAIR
+from jobs.kit.values.registry import ACCOUNTS, CLUSTERS, JOBS, REPAIR
 from jobs.kit.values.resources import is_label
 
 COPIES = ("network-policies", "limit-ranges", "resource-quotas", "role-bindings", "service-accounts", "pull-secrets")
 HOME = "kube-chores"
 # Mirrors use the first two. The labels of the namespace restrict all of its pods, so it must not be one of Kubernetes.
 TAKEN = ("kube-chores-mirrors", "kube-chores-nodes", "default", "kube-system", "kube-public", "kube-node-lease")
-_OF_A_JOB = re.compile(rf"{HOME}-(?=(?:{'|'.join(ACCOUNTS)})(?:-|$))")
+HUB = "sync-copies-hub"  # the account of a hub in another cluster
+SPOKE = "spoke"  # the component of its objects
+_OF_A_JOB = re.compile(rf"{HOME}-(?=(?:{'|'.join([*ACCOUNTS, HUB])})(?:-|$))")
+_UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _MIRRORS = frozenset({"mirror-audit", REPAIR})
 # The jobs that need the objects of a component. Every installation needs the other components.
 _NEEDED_BY = {job: frozenset({job}) for job in ACCOUNTS} | {"mirrors": _MIRRORS, "mirror-nodes": _MIRRORS}
@@ -27,7 +30,7 @@ Object = dict[str, Any]
 
 
 def shipped() -> list[Object]:
-    """Return the objects of all jobs, with mirror-repair and all COPIES, in the order of `kubectl kustomize`.
+    """Return the objects of all ACCOUNTS, of all COPIES and of a spoke, in the order of `kubectl kustomize`.
 
     `make docs` writes manifests.yaml, which has all of them except the CRDs.
     """
@@ -40,10 +43,22 @@ def shipped() -> list[Object]:
 def is_needed(obj: Object, jobs: Iterable[str], copies: Iterable[str]) -> bool:
     """Whether an installation of these jobs needs an object of `shipped()`, if sync-copies also copies `copies`."""
     component = obj["metadata"]["labels"].get("app.kubernetes.io/component")
+    if component == SPOKE:
+        return False
     of_copies = _of_copies(obj)
     return (of_copies is None or of_copies in copies) and (
         component not in _NEEDED_BY or not _NEEDED_BY[component].isdisjoint(jobs)
     )
+
+
+def of_spoke(obj: Object, hub: str) -> bool:
+    """Whether a cluster that gets copies from this hub needs an object of `shipped()`; set the uid of the hub in it."""
+    for rule in obj.get("rules", ()):
+        if rule.get("resources") == ["hubs"]:
+            rule["resourceNames"] = [hub]
+    labels = obj["metadata"]["labels"]
+    is_home = (obj["kind"], obj["metadata"]["name"]) == ("Namespace", HOME)
+    return is_home or labels.get("app.kubernetes.io/component") in (SPOKE, "policies")
 
 
 def _of_copies(obj: Object) -> str | None:
@@ -115,6 +130,12 @@ def _namespace(_context: click.Context, _parameter: click.Parameter, name: str) 
     return name
 
 
+def _hub(_context: click.Context, _parameter: click.Parameter, uid: str | None) -> str | None:
+    if uid is not None and not _UID.fullmatch(uid):
+        raise click.BadParameter(f"{uid!r} is not a uid; see 'kubectl get namespace kube-system -o yaml' in the hub")
+    return uid
+
+
 def _image(_context: click.Context, _parameter: click.Parameter, name: str | None) -> str | None:
     schema = crd("registrymirrors")["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     pattern = schema["properties"]["spec"]["properties"]["image"]["pattern"]
@@ -131,7 +152,8 @@ def _image(_context: click.Context, _parameter: click.Parameter, name: str | Non
     multiple=True,
     callback=_jobs,
     is_eager=True,  # --copies depends on it
-    help=f"Print only the objects that this job needs; repeat it for several jobs. {REPAIR} is printed only by name.",
+    help=f"Print only the objects that this job needs; repeat it for several jobs. {REPAIR} and {CLUSTERS} are printed "
+    "only by name.",
 )
 @click.option(
     "--copies",
@@ -149,8 +171,15 @@ def _image(_context: click.Context, _parameter: click.Parameter, name: str | Non
     callback=_namespace,
     help="Namespace of the jobs. It is also the prefix of the names of their ClusterRoles.",
 )
+@click.option(
+    "--spoke",
+    "hub",
+    metavar="UID",
+    callback=_hub,
+    help="Print what a cluster needs to get copies from another one, the hub: the uid of its namespace kube-system.",
+)
 @click.option("--image", metavar="IMAGE", callback=_image, help="Image of all jobs, as nodes pull it.")
-def command(jobs: tuple[str, ...], copies: tuple[str, ...], namespace: str, image: str | None) -> None:
+def command(jobs: tuple[str, ...], copies: tuple[str, ...], namespace: str, hub: str | None, image: str | None) -> None:
     """Print the manifests of an installation as YAML.
 
     They are the objects of 'kubectl kustomize cronjobs', without a copy of these files. Sends no request.
@@ -161,8 +190,9 @@ def command(jobs: tuple[str, ...], copies: tuple[str, ...], namespace: str, imag
       chores manifests --only sync-copies --only farm-pods    two jobs, with their rights, the CRDs and the policies
       chores manifests --only mirror-repair                   in addition to the jobs above
       chores manifests --copies network-policies              all jobs; sync-copies also copies NetworkPolicies
+      chores manifests --spoke "$HUB" | kubectl apply -f -    in a cluster that gets copies from the hub
     """
-    objects = [obj for obj in shipped() if is_needed(obj, jobs, copies)]
+    objects = [obj for obj in shipped() if (of_spoke(obj, hub) if hub else is_needed(obj, jobs, copies))]
     for obj in objects:
         move(obj, namespace)
         if image:

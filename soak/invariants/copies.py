@@ -52,6 +52,7 @@ FIELDS = {
 STAMPED_SOURCE = "kubechores.dev/source"
 FINGERPRINT = "kubechores.dev/fingerprint"
 HMAC_SHA256 = re.compile("[0-9a-f]{64}$")  # docs/drift.md
+HUB = "kubechores.dev/hub"  # no copy of a rule in its own cluster has it
 # docs/architecture.md, "Labels and annotations": the stamp of a copy, without the fingerprint.
 STAMP = (
     "app.kubernetes.io/managed-by",
@@ -197,7 +198,7 @@ def _rank(rule: Object, source: Key) -> int:
 def stamp_of(copy: Object | None) -> dict[str, str]:
     """Return the labels and annotations by which a copy is managed, without the fingerprint, which depends on a uid."""
     found = {**labels_of(copy), **annotations_of(copy)}
-    return {key: found[key] for key in STAMP if key in found}
+    return {key: found[key] for key in (*STAMP, HUB) if key in found}
 
 
 def required_stamp(history: History, wanted: Wanted) -> dict[str, str]:

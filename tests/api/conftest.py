@@ -13,7 +13,9 @@ from jobs.__main__ import chores
 from jobs.core.mirror_audit.desired import Mirror
 from jobs.kit import web
 from jobs.kit.run import session
-from tests.apis import Api, Object
+from kubesandbox import Sandbox
+from tests import embedded
+from tests.apis import Api, Object, sandbox_api
 from tests.image_registries import ImageRegistries
 from tests.image_registries import serve as images_served
 from tests.mirrors import Mirrors
@@ -71,6 +73,28 @@ def home(api: Api) -> str:
 def team(api: Api) -> str:
     """A namespace that gets copies."""
     return api.namespace("team")
+
+
+@pytest.fixture
+def push(api: Api, installed: Path) -> Run:
+    """Run sync-copies --clusters with the rights of the shipped ServiceAccount, for the clusters of the test."""
+    run = runs("sync-copies", api.service_account_kubeconfig("kube-chores", "sync-copies-clusters"))
+    return lambda *arguments, **given: run("--clusters", f"*-{api.token}", *arguments, **given)
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Iterator[Api]:
+    """Another cluster with our manifests, the hub of this one or its spoke."""
+    folder = tmp_path / "other"
+    folder.mkdir()
+    with Sandbox(of=embedded.installed(), tls=True) as sandbox:
+        yield sandbox_api(sandbox, folder)
+
+
+@pytest.fixture
+def push_here(api: Api, installed: Path, other: Api) -> Run:
+    """Run sync-copies in the other cluster, the hub of this one."""
+    return runs("sync-copies", other.kubeconfig)
 
 
 def with_rule(api: Api, source: Object, name: str = "", **spec: Any) -> Object:

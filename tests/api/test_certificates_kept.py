@@ -54,7 +54,7 @@ def test_a_bundle_stays_while_a_source_is_too_large_to_be_merged(
     merging(api, home, team)
     sync()
     before = bundle_of(api, team)
-    monkeypatch.setattr(ObjectReducer.__init__, "__defaults__", (4096,))
+    monkeypatch.setattr(ObjectReducer.__init__, "__defaults__", (4096, None))
     api.patch(configmap(home, "one"), {"data": {"ca.pem": certificate("renewed")}})
 
     ran = sync()

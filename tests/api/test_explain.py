@@ -169,7 +169,7 @@ def test_a_namespace_that_does_not_exist_is_an_error_with_names_that_are_close(
 
 
 def test_a_value_that_is_not_a_name_is_a_usage_error(explain: Run) -> None:
-    for value in ("", "A", "a/", "a/B", "a/b/c", "-"):
+    for value in ("", "A", "a/", "a/B", "a/b/c/d", "-"):
         ran = explain(value)
         assert ran.exit_code == 2
         assert f"{value!r} is not NAMESPACE or NAMESPACE/NAME." in ran.stderr

@@ -222,7 +222,7 @@ def test_a_record_that_somebody_changed_removes_nothing_of_others(
 def test_sources_that_use_up_the_memory_of_contents_leave_names_as_they_are(
     api: Api, sync: Run, home: str, team: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ObjectReducer.__init__, "__defaults__", (4096,))
+    monkeypatch.setattr(ObjectReducer.__init__, "__defaults__", (4096, None))
     robot = api.create(account(team, "theirs", "more"))
     for number, size in enumerate((2000, 1000, 500, 250, 125, 60, 30, 10, 1, 1, 1, 1)):
         api.create(configmap(home, f"a-{number}", data={"a": "x" * size, "b": str(number)}))
@@ -238,7 +238,7 @@ def test_sources_that_use_up_the_memory_of_contents_leave_names_as_they_are(
 def test_a_list_that_the_run_did_not_keep_is_reported_and_stays(
     api: Api, sync: Run, home: str, team: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ObjectReducer.__init__, "__defaults__", (0,))
+    monkeypatch.setattr(ObjectReducer.__init__, "__defaults__", (0, None))
     robot = api.create(account(team, "theirs", "more"))
     api.create(pull_secret(home))
     attaching(api, home, team)

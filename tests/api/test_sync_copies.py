@@ -235,7 +235,7 @@ def test_a_replacement_keeps_labels_of_others_and_leaves_nothing_for_the_next_ru
 @pytest.fixture
 def no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep only digests of all contents, as of large ones."""
-    monkeypatch.setattr(ObjectReducer.__init__, "__defaults__", (0,))
+    monkeypatch.setattr(ObjectReducer.__init__, "__defaults__", (0, None))
 
 
 @pytest.mark.usefixtures("no_room")

@@ -41,6 +41,10 @@ MANAGED = {"app.kubernetes.io/managed-by": "kube-chores"}
 COPY = {**MANAGED, "kubechores.dev/job": "sync-copies", "kubechores.dev/rule-namespace": "kube-chores"}
 OTHER_INSTALLATION = {"kubechores.dev/rule-namespace": "another"}
 ANOTHER = COPY | OTHER_INSTALLATION
+HUB = "kubechores.dev/hub"
+UID_OF_HUB = "00000000-0000-0000-0000-000000000000"  # as in cronjobs/spoke/account
+PUSHED = {**COPY, HUB: UID_OF_HUB}
+OF_ANOTHER_HUB = {**COPY, HUB: "11111111-1111-4111-8111-111111111111"}
 STAMP_OF_A_RATE = {**COPY, "kubechores.dev/job": "fetch-rates"}
 MIRROR = {**MANAGED, "kubechores.dev/job": "mirror-audit"}
 RATE_OF_ANOTHER_API = {"apiVersion": "example.com/v1", "kind": "ExchangeRate"}
@@ -211,6 +215,11 @@ SYNC_COPIES: Mapping[str, tuple[str, Attack]] = {
         lambda t: t.delete(t.existing(configmap(t.team, labels=ANOTHER))),
     ),
     "gives a copy to another installation": (COPIES, lambda t: t.put(labelled(t.existing(a_copy(t)), ANOTHER))),
+    "creates a copy of a hub": (COPIES, lambda t: t.post(configmap(t.team, labels=PUSHED))),
+    "deletes a copy of a hub": (COPIES, lambda t: t.delete(t.existing(configmap(t.team, labels=PUSHED)))),
+    "changes a copy of a hub": (COPIES, lambda t: t.put(t.existing(configmap(t.team, labels=PUSHED)))),
+    "takes a copy of a hub": (COPIES, lambda t: t.put(labelled(t.existing(configmap(t.team, labels=PUSHED)), COPY))),
+    "gives a copy to a hub": (COPIES, lambda t: t.put(labelled(t.existing(a_copy(t)), PUSHED))),
     "removes a stamp": (OTHERS, lambda t: t.put(labelled(t.existing(a_copy(t)), {}))),
     "creates a copy with a finalizer": (COPIES, lambda t: t.post(finalized(a_copy(t)))),
     "keeps a copy from being deleted": (COPIES, lambda t: t.put(finalized(t.existing(a_copy(t))))),
@@ -242,6 +251,70 @@ SYNC_COPIES: Mapping[str, tuple[str, Attack]] = {
     "writes a bootstrap token": (
         COPIES,
         lambda t: t.post(secret(t.team, labels=COPY, data={}) | {"type": "bootstrap.kubernetes.io/token"}),
+    ),
+}
+
+
+def pushed(client: Client) -> Object:
+    return configmap(client.team, labels=PUSHED)
+
+
+# The account that a hub uses in another cluster.
+SYNC_COPIES_HUB: Mapping[str, tuple[str, Attack]] = {
+    "mints a token": (OTHERS, lambda t: t.post(token_of({}, t.team))),
+    "mints a token as a copy": (COPIES, lambda t: t.post(token_of(PUSHED, t.team))),
+    "mints a token in kube-system": (COPIES, lambda t: t.post(token_of(PUSHED, "kube-system"))),
+    "creates what is not a copy": (OTHERS, lambda t: t.post(configmap(t.team, labels={}))),
+    "creates a copy without a hub": (COPIES, lambda t: t.post(configmap(t.team, labels=COPY))),
+    "creates a copy of another hub": (COPIES, lambda t: t.post(configmap(t.team, labels=OF_ANOTHER_HUB))),
+    "creates a copy of a hub without a uid": (COPIES, lambda t: t.post(configmap(t.team, labels={**COPY, HUB: ""}))),
+    "creates a copy of another manager": (
+        COPIES,
+        lambda t: t.post(configmap(t.team, labels={**PUSHED, "app.kubernetes.io/managed-by": "other"})),
+    ),
+    "creates a copy with the stamp of another job": (
+        OTHERS,
+        lambda t: t.post(configmap(t.team, labels={**PUSHED, "kubechores.dev/job": "mirror-audit"})),
+    ),
+    "changes a copy of another hub": (COPIES, lambda t: t.put(t.existing(configmap(t.team, labels=OF_ANOTHER_HUB)))),
+    "deletes a copy of another hub": (
+        COPIES,
+        lambda t: t.delete(t.existing(configmap(t.team, labels=OF_ANOTHER_HUB))),
+    ),
+    "takes a copy of another hub": (
+        COPIES,
+        lambda t: t.put(labelled(t.existing(configmap(t.team, labels=OF_ANOTHER_HUB)), PUSHED)),
+    ),
+    "changes a copy of this cluster": (COPIES, lambda t: t.put(t.existing(a_copy(t)))),
+    "deletes a copy of this cluster": (COPIES, lambda t: t.delete(t.existing(a_copy(t)))),
+    "takes a copy of this cluster": (COPIES, lambda t: t.put(labelled(t.existing(a_copy(t)), PUSHED))),
+    "removes the hub of a copy": (COPIES, lambda t: t.put(labelled(t.existing(pushed(t)), COPY))),
+    "gives a copy to another hub": (COPIES, lambda t: t.put(labelled(t.existing(pushed(t)), OF_ANOTHER_HUB))),
+    "removes the stamp": (OTHERS, lambda t: t.put(labelled(t.existing(pushed(t)), {}))),
+    "removes the job only": (OTHERS, lambda t: t.put(labelled(t.existing(pushed(t)), {HUB: UID_OF_HUB}))),
+    "replaces a Secret": (OTHERS, lambda t: t.put(t.existing(secret(t.team)))),
+    "adopts a Secret": (OTHERS, lambda t: t.put(labelled(t.existing(secret(t.team)), PUSHED))),
+    "adopts a ConfigMap": (OTHERS, lambda t: t.put(labelled(t.existing(configmap(t.team)), PUSHED))),
+    "deletes a Secret": (OTHERS, lambda t: t.delete(t.existing(secret(t.team)))),
+    "creates a rate": (RATES, lambda t: t.post(rate(t))),
+    "replaces a rate": (RATES, lambda t: t.put(t.existing(rate(t)))),
+    "deletes a rate": (RATES, lambda t: t.delete(t.existing(rate(t)))),
+    "makes a copy of a rate": (f"{COPIES} or {RATES}", lambda t: t.put(labelled(t.existing(rate(t)), PUSHED))),
+    "has the garbage collector delete a ConfigMap": (OTHERS, lambda t: t.put(owned(t.existing(configmap(t.team))))),
+    "creates a copy with a finalizer": (COPIES, lambda t: t.post(finalized(pushed(t)))),
+    "keeps a copy from being deleted": (COPIES, lambda t: t.put(finalized(t.existing(pushed(t))))),
+    "gives a copy an owner": (COPIES, lambda t: t.put(owned(t.existing(pushed(t))))),
+    "writes to kube-system": (COPIES, lambda t: t.post(configmap("kube-system", f"x-{t.team}", labels=PUSHED))),
+    "writes a Helm release": (
+        COPIES,
+        lambda t: t.post(secret(t.team, labels=PUSHED, data={}) | {"type": "helm.sh/release.v1"}),
+    ),
+    "writes a Helm release by its name": (COPIES, lambda t: t.post(configmap(t.team, HELM, labels=PUSHED))),
+    "writes settings of a job": (COPIES, lambda t: t.post(configmap(t.team, "roll-workloads-settings", labels=PUSHED))),
+    "writes the key of roll-workloads": (COPIES, lambda t: t.post(secret(t.team, "roll-workloads-key", labels=PUSHED))),
+    "writes a bootstrap token": (
+        COPIES,
+        lambda t: t.post(secret(t.team, labels=PUSHED, data={}) | {"type": "bootstrap.kubernetes.io/token"}),
     ),
 }
 
@@ -491,6 +564,7 @@ MIRROR_REPAIR: Mapping[str, Attack] = {
 }
 ATTACKS: Mapping[str, Mapping[str, tuple[str, Attack]]] = {
     "sync-copies": {**SYNC_COPIES, **MORE_COPIES},
+    "sync-copies-hub": SYNC_COPIES_HUB,
     "fetch-rates": FETCH_RATES,
     "roll-workloads": {name: (ROLLS, attack) for name, attack in ROLL_WORKLOADS.items()},
     "mirror-repair": {name: (OF_MIRRORS, attack) for name, attack in MIRROR_REPAIR.items()},
@@ -557,6 +631,49 @@ def test_sync_copies_writes_copies_of_each_kind(api: Api) -> None:
         assert client.post(copy)[0] == 201
         assert client.put(having(copy, annotations={"a": "b"}))[0] == 200
         assert client.delete(copy)[0] == 200
+
+
+@BOTH
+def test_the_account_of_a_hub_writes_its_copies(api: Api) -> None:
+    opted_in = api.namespace("kube-team", annotations={"kubechores.dev/copies": "true"})
+    client = Client(api, api.service_account_token("kube-chores", "sync-copies-hub"), api.namespace("team"))
+
+    for each in (pushed(client), secret(client.team, labels=PUSHED), configmap(opted_in, labels=PUSHED)):
+        assert client.post(each)[0] == 201
+        assert client.put(having(each, annotations={"a": "b"}))[0] == 200
+        assert client.delete(each)[0] == 200
+
+
+@BOTH
+def test_the_account_of_a_hub_has_no_rights_on_other_kinds(api: Api) -> None:
+    client = Client(api, api.service_account_token("kube-chores", "sync-copies-hub"), api.namespace("team"))
+
+    for kind in MORE_KINDS:
+        existing = client.existing(of_kind(kind, client.team, PUSHED))
+        answers = (
+            client.post(of_kind(kind, client.team, PUSHED, name="y")),
+            client.put(existing),
+            client.delete(existing),
+        )
+        assert [(each[0], refused_by(each)) for each in answers] == 3 * [(403, "")], kind
+    robot = f"/api/v1/namespaces/{client.team}/serviceaccounts/default/token"
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    assert api.request("POST", robot, body, token=client.token)[0] == 403
+
+
+@BOTH
+def test_the_account_for_other_clusters_writes_nothing_here(api: Api) -> None:
+    client = Client(api, api.service_account_token("kube-chores", "sync-copies-clusters"), api.namespace("team"))
+
+    for labels in ({}, COPY, PUSHED):
+        for each in (configmap(client.team, labels=labels), secret(client.team, labels=labels)):
+            existing = client.existing(having(each, name="existing"))
+            answers = (client.post(each), client.put(existing), client.patch(existing, {}), client.delete(existing))
+            assert [(each[0], refused_by(each)) for each in answers] == 4 * [(403, "")]
+            api.delete(existing)
+    made = client.existing(rule("settings", client.team, "*"))
+    assert client.patch(made, {"spec": {"targets": {"include": ["x"]}}})[0] == 403
+    assert client.delete(made)[0] == 403
 
 
 @BOTH
@@ -901,6 +1018,34 @@ def test_a_tenant_cannot_forge_a_stamp(tenant: Client, labels: Object, policy: s
         return policy, lambda client: forgery(client, labels)
 
     expect_each(tenant, {what: forges(forgery) for what, forgery in FORGERIES.items()})
+
+
+OF_A_HUB: Mapping[str, Attack] = {
+    "creates a copy of a hub": lambda t: t.post(configmap(t.team, labels=PUSHED)),
+    "changes the hub": lambda t: t.put(labelled(t.existing(pushed(t)), OF_ANOTHER_HUB)),
+    "gives a copy a hub": lambda t: t.put(labelled(t.existing(a_copy(t)), PUSHED)),
+    # Else the installation in the cluster deletes it as an orphan, and many of them block its deletions.
+    "makes a copy of a hub one of this cluster": lambda t: t.put(labelled(t.existing(pushed(t)), COPY)),
+    "makes it one with a patch": lambda t: t.patch(t.existing(pushed(t)), {"metadata": {"labels": {HUB: None}}}),
+}
+
+
+@BOTH
+def test_a_tenant_cannot_forge_or_remove_the_hub_of_a_copy(tenant: Client) -> None:
+    expect_each(tenant, {what: (COPIES, attack) for what, attack in OF_A_HUB.items()})
+
+
+@WITH
+def test_a_tenant_takes_a_copy_of_a_hub_out_of_its_management_and_deletes_it(tenant: Client) -> None:
+    allowed(
+        tenant,
+        {
+            "removes all labels": lambda t: t.put(labelled(t.existing(pushed(t)), {})),
+            "removes the job": lambda t: t.put(labelled(t.existing(pushed(t)), {HUB: UID_OF_HUB})),
+            "changes its data": lambda t: t.patch(t.existing(pushed(t)), {"data": {"a": "changed"}}),
+            "deletes it": lambda t: t.delete(t.existing(pushed(t))),
+        },
+    )
 
 
 FORGERIES_OF_MORE_KINDS: Mapping[str, Callable[[Client, str, Object], Answer]] = {

@@ -12,6 +12,7 @@ from tests.cluster.test_policies import (
     COPY,
     DELETED_OWNER,
     OWN_ROLE,
+    PUSHED,
     Client,
     binding,
     image,
@@ -32,6 +33,7 @@ ACCOUNTS = sorted(obj["metadata"]["name"] for obj in everything() if obj["kind"]
 OF_MIRRORS = [
     name for obj in everything() if obj["kind"] == "Namespace" and (name := obj["metadata"]["name"]) != "kube-chores"
 ]
+LABELS: tuple[dict[str, str], ...] = ({}, COPY, PUSHED)
 _numbers = itertools.count()
 
 
@@ -75,15 +77,17 @@ def a_workload(client: Client, kind: str) -> Object:
 
 
 def mints(client: Client) -> bool:
-    return any(done(client.post(fresh(token_of(labels, client.team)))) for labels in ({}, COPY))
+    return any(done(client.post(fresh(token_of(labels, client.team)))) for labels in LABELS)
 
 
 def reads(client: Client) -> bool:
-    return done(client.api.request("GET", client.api.path(a_secret(client)), token=client.token))
+    made = a_secret(client)
+    paths = (client.api.path(made), client.api.path(made, named=False))
+    return any(done(client.api.request("GET", each, token=client.token)) for each in paths)
 
 
 def replaces(client: Client) -> bool:
-    return any(done(client.put(labelled(a_secret(client), labels))) for labels in ({}, COPY)) or done(
+    return any(done(client.put(labelled(a_secret(client), labels))) for labels in LABELS) or done(
         client.patch(a_secret(client), {"metadata": {"labels": COPY}})
     )
 
@@ -93,8 +97,8 @@ def deletes(client: Client) -> bool:
 
 
 def writes_to_kube_system(client: Client) -> bool:
-    bodies = (configmap("kube-system", labels={}), configmap("kube-system", labels=COPY), rate(client, "kube-system"))
-    return any(done(client.post(fresh(body))) for body in (*bodies, secret("kube-system", labels=COPY)))
+    made = [make("kube-system", labels=labels) for make in (configmap, secret) for labels in LABELS]
+    return any(done(client.post(fresh(body))) for body in (*made, rate(client, "kube-system")))
 
 
 def changes_an_image(client: Client) -> bool:
@@ -119,7 +123,7 @@ def binds_cluster_admin(client: Client) -> bool:
 
 def binds_another_role(client: Client) -> bool:
     """Try ClusterRoles that no role names: one with rights that the account lacks, and one with rights that it has."""
-    bindings = [binding(client, "ClusterRole", role, labels) for role in ("edit", OWN_ROLE) for labels in ({}, COPY)]
+    bindings = [binding(client, "ClusterRole", role, labels) for role in ("edit", OWN_ROLE) for labels in LABELS]
     return any(done(client.post(fresh(each))) for each in bindings)
 
 

@@ -14,7 +14,7 @@ from tests import canary
 from tests.api.conftest import Run, runs
 from tests.apis import Api
 from tests.certificates import certificate, issued
-from tests.every_job import RightsWorld, Scenario
+from tests.every_job import RightsWorld, Scenario, sync_copies_clusters
 from tests.every_job.outputs import shown
 from tests.fault_world import FaultWorld, Object, State, World, kinds, metadata, status_of
 from tests.more_kinds import MORE_KINDS, VIEW, of_kind
@@ -342,7 +342,7 @@ def _to_copy(request: pytest.FixtureRequest, sync: Run) -> None:
         api.namespace(f"new-{number}")
 
 
-RIGHTS = [RightsWorld(JOB, _to_copy, "sync")]
+RIGHTS = [RightsWorld(JOB, _to_copy, "sync"), *sync_copies_clusters.RIGHTS]
 
 
 # outputs

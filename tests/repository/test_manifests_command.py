@@ -9,12 +9,21 @@ from click.testing import CliRunner
 
 from jobs.__main__ import chores
 from jobs.commands import manifests
-from jobs.kit.values.registry import JOBS, REPAIR
+from jobs.kit.values.registry import CLUSTERS, JOBS, REPAIR
 from tests.apis import Object
 from tests.generated import check
 from tests.manifests import COPIES, ROOT, dangling
 from tests.repository import test_overlays
-from tests.repository.test_overlays import IN_ONE_NAMESPACE, OF_COPIES, OF_MIRRORS, SECRETS, Build, built, folders
+from tests.repository.test_overlays import (
+    IN_ONE_NAMESPACE,
+    OF_CLUSTERS,
+    OF_COPIES,
+    OF_MIRRORS,
+    SECRETS,
+    Build,
+    built,
+    folders,
+)
 
 build = test_overlays.build  # a fixture
 
@@ -23,7 +32,7 @@ SHARED = ["namespace", "crds", "policies", "view"]
 KUSTOMIZATIONS: dict[str, tuple[list[str], list[str]]] = {
     job: ([job], [f"components/secrets/{job}"] if (ROOT / "cronjobs/components/secrets" / job).exists() else [])
     for job in JOBS
-} | {REPAIR: ([REPAIR, "mirror-namespaces"], [])}
+} | {REPAIR: ([REPAIR, "mirror-namespaces"], []), CLUSTERS: ([CLUSTERS], [])}
 
 
 def printed(*arguments: str) -> list[Object]:
@@ -49,7 +58,8 @@ def by_key(objects: list[Object]) -> dict[tuple[str, str, str], Object]:
 
 def test_the_shipped_manifests_are_what_kubectl_builds(build: Build) -> None:
     copies = folders("cronjobs/components", OF_COPIES)
-    done = build(top={"resources": ["cronjobs", "cronjobs/mirror-repair"], "components": copies})
+    resources = folders("cronjobs", [REPAIR, CLUSTERS, "spoke/account"])
+    done = build(top={"resources": ["cronjobs", *resources], "components": copies})
     documents = done.stdout.split("---\n")
     shipped = [yaml.load(each, yaml.CSafeLoader) for each in documents]
     pairs = zip(documents, shipped, strict=True)
@@ -121,7 +131,7 @@ def test_another_namespace_is_what_kustomizations_build_but_for_the_names_of_clu
     inner = {
         "namespace": "team-b",
         "resources": folders("../cronjobs", ["namespace", *IN_ONE_NAMESPACE]),
-        "components": folders("../cronjobs/components", SECRETS),
+        "components": folders("../cronjobs/components", [*SECRETS, OF_CLUSTERS]),
     }
     outer = {
         "resources": ["inner", *folders("cronjobs", ["crds", "policies", "view", "mirror-namespaces"])],

@@ -15,9 +15,10 @@ from tests.manifests import COPIES, ROOT, dangling, load, rights_on_copies
 from tests.sandbox.conftest import any_kubectl
 
 JOBS = [job for job in registry.JOBS if job != "mirror-audit"]
-IN_ONE_NAMESPACE = [*JOBS, "mirror-audit/job", "mirror-repair/job"]
+IN_ONE_NAMESPACE = [*JOBS, "mirror-audit/job", "mirror-repair/job", "sync-copies-clusters/job"]
 OF_MIRRORS = ["mirrors/mirror-audit", "mirrors/mirror-repair", "secrets/mirror-audit", "secrets/mirror-repair"]
 SECRETS = ["secrets/sync-copies", "secrets/roll-workloads"]
+OF_CLUSTERS = "secrets/sync-copies-clusters"
 OF_COPIES = [f"copies/{each}" for each in COPIES]
 Build = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -75,7 +76,7 @@ def test_the_component_dry_run_adds_a_suspended_cron_job_for_each_job_and_nothin
         assert f"{pod['serviceAccountName']}-dry-run" == twin["metadata"]["name"]
 
 
-@pytest.mark.parametrize("component", [*SECRETS, *OF_COPIES, *OF_MIRRORS, "dry-run"])
+@pytest.mark.parametrize("component", [*SECRETS, OF_CLUSTERS, *OF_COPIES, *OF_MIRRORS, "dry-run"])
 def test_a_component_of_a_job_that_is_not_listed_fails_the_build(component: str, build: Build) -> None:
     job = "sync-copies" if component in ("dry-run", *OF_COPIES) else component.rpartition("/")[2]
     other = "fetch-rates" if job == "farm-pods" else "farm-pods"
@@ -85,7 +86,9 @@ def test_a_component_of_a_job_that_is_not_listed_fails_the_build(component: str,
     assert f"ServiceAccount.[noVer].[noGrp]/{job}." in done.stderr or f"ServiceAccount.v1.[noGrp]/{job}." in done.stderr
 
 
-@pytest.mark.parametrize("folder", [".", "without-secrets", "mirror-repair", "components/network-policies"])
+@pytest.mark.parametrize(
+    "folder", [".", "without-secrets", "mirror-repair", "sync-copies-clusters", "spoke", "components/network-policies"]
+)
 def test_the_loader_of_the_tests_reads_what_kubectl_builds(folder: str, build: Build, tmp_path: Path) -> None:
     def key(obj: Object) -> tuple[str, str, str]:
         return obj["kind"], obj["metadata"].get("namespace", ""), obj["metadata"]["name"]

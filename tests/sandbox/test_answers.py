@@ -66,7 +66,9 @@ def test_an_error_of_credentials_names_what_to_check(sandbox: Sandbox, cluster: 
 
     error = read(cluster)
 
-    assert error and error.message.endswith("does not accept these credentials; check the context's user")
+    assert error and error.message.endswith(
+        "check that the token or certificate is of this cluster and has not expired"
+    )
 
 
 @pytest.fixture

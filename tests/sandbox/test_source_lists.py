@@ -281,8 +281,8 @@ def test_which_long_annotations_are_too_large_does_not_depend_on_the_order_of_an
 def test_which_copies_are_too_large_does_not_depend_on_the_order_of_answers(
     sandbox: Sandbox, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(observe, "ObjectReducer", lambda used, room=12_000: ObjectReducer(used, room))
-    stamp = dict(each.split("=") for each in stamps.selector(NAME, "kube-chores").split(","))
+    monkeypatch.setattr(observe, "ObjectReducer", lambda used, take=None: ObjectReducer(used, 12_000, take))
+    stamp = stamps.stamp(NAME, "kube-chores", "any", "home/copy", "0" * 32).labels
     rules = []
     for rule_type, resource, make in (("configmap", CONFIGMAPS, configmap), ("secret", SECRETS, secret)):
         for team in TEAMS[:2]:

@@ -24,7 +24,7 @@ NOISE = re.compile(r'"[^"]*\d\d:\d\d[^"]*"|\d+ (s|min|seconds) ago|:\d{5}\b|[0-9
 def reworded(monkeypatch: pytest.MonkeyPatch) -> None:
     """All texts of plans and of results of writes begin with another word."""
 
-    class Run(runner._Run[Any, Any]):
+    class Run(runner.Run[Any, Any]):
         def __init__(self, job: Any, *arguments: Any) -> None:
             def plan(*given: Any) -> Plan:
                 made: Plan = job.plan(*given)
@@ -41,7 +41,7 @@ def reworded(monkeypatch: pytest.MonkeyPatch) -> None:
         for result in apply(*given, **named):
             yield structs.replace(result, message=result.message and OTHER + result.message)
 
-    monkeypatch.setattr(runner, "_Run", Run)
+    monkeypatch.setattr(runner, "Run", Run)
     monkeypatch.setattr(runner, "apply", apply_with_other_words)
 
 

@@ -79,6 +79,8 @@ def test_every_yaml_file_is_part_of_the_install_a_sample_or_for_another_tool() -
 
     follow(CRONJOBS)
     follow(REPAIR)
+    follow(CRONJOBS / "sync-copies-clusters")
+    follow(CRONJOBS / "spoke")
     follow(CRONJOBS / "components" / "without-policies")
     follow(CRONJOBS / "components" / "dry-run")
     for each in (*(f"copies/{each}" for each in COPIES), *MORE_RIGHTS):
@@ -126,7 +128,18 @@ def test_no_right_has_a_wildcard_or_is_more_than_the_job_uses() -> None:
     for rule in rules(EVERYTHING):
         assert "*" not in rule["apiGroups"] + rule["resources"] + rule["verbs"]
     for rule in rules(OF_JOBS):
-        assert set(rule["verbs"]) <= {"list", "get", "create", "update", "patch", "delete", "stamp", "roll", "bind"}
+        assert set(rule["verbs"]) <= {
+            "list",
+            "get",
+            "create",
+            "update",
+            "patch",
+            "delete",
+            "stamp",
+            "roll",
+            "bind",
+            "push",
+        }
 
 
 def test_each_account_that_writes_what_others_may_own_has_the_verb_by_which_policies_limit_it() -> None:
@@ -138,7 +151,7 @@ def test_each_account_that_writes_what_others_may_own_has_the_verb_by_which_poli
             named = each.get("resourceNames")  # RBAC limits these writes, so that no policy has to
             writers |= {role["metadata"]["labels"][COMPONENT]} if writes and not named else set()
             marked |= {role["metadata"]["labels"][COMPONENT]} if {"stamp", "roll"} & {*each["verbs"]} else set()
-    assert writers == marked == {"sync-copies", "fetch-rates", "roll-workloads", "mirror-repair"}
+    assert writers == marked == {"sync-copies", "fetch-rates", "roll-workloads", "mirror-repair", "spoke"}
 
 
 def by_name(objects: list[Object]) -> dict[tuple[str, str], Object]:

@@ -19,6 +19,7 @@ from jobs.core.fetch_rates.observed import Observed as ObservedRates
 from jobs.core.fetch_rates.observed import Settings as RateSettings
 from jobs.core.mirror_audit import status as of_mirrors
 from jobs.core.roll_workloads import plan as of_rolls
+from jobs.core.sync_copies import clusters as of_clusters
 from jobs.core.sync_copies import status as of_rules
 from jobs.kit.run import gauges
 from jobs.kit.run.gauges import MOST_RESOURCES, Metric, Sample
@@ -38,7 +39,7 @@ from jobs.kit.values.model import (
 from jobs.kit.values.reads import Head
 from jobs.kit.values.registry import JOBS
 
-MODULES = (gauges, gauges, of_rates, of_mirrors, of_rolls, of_rules)
+MODULES = (gauges, gauges, of_rates, of_mirrors, of_rolls, of_rules, of_clusters)
 METRICS = {each for module in MODULES for each in vars(module).values() if isinstance(each, Metric)}
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 
@@ -59,7 +60,8 @@ def finding(code: str, severity: Severity = Severity.WARNING, change: Change | N
 def test_no_label_is_a_namespace() -> None:
     labels = {label for metric in METRICS for label in metric.labels}
 
-    assert labels == {"action", "code", "method", "metric", "mirror", "outcome", "rate", "reason", "rule", "severity"}
+    of_runs = {"action", "code", "method", "metric", "outcome", "reason", "severity"}
+    assert labels == of_runs | {"cluster", "mirror", "rate", "rule"}
 
 
 def test_a_metric_of_custom_resources_has_a_limited_number_of_series() -> None:

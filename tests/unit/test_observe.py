@@ -39,7 +39,7 @@ class Server:
 
 def copies_of(server: Server, *, verify_content: bool) -> Mapping[str, ReducedObject | ApiError]:
     settings = Settings("home", verify_content=verify_content)
-    requested = _list_of_copies("secret", settings, ObjectReducer(()))
+    requested = _list_of_copies("secret", settings, ObjectReducer(()), "")
     ((_, found),) = Cluster(server, "test").lists([requested])  # type: ignore[arg-type]
     if isinstance(found, ApiError):
         raise found

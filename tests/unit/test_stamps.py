@@ -44,9 +44,17 @@ def test_an_object_is_managed_for_one_job_and_one_rule_namespace() -> None:
     assert not stamps.is_managed(labels, "sync-copies", "another-install")
     assert not stamps.is_managed(labels, "fetch-rates", "kube-chores")
     assert not stamps.is_managed({**labels, stamps.MANAGED_BY: "Helm"}, "sync-copies", "kube-chores")
-    assert stamps.selector("sync-copies", "kube-chores") == ",".join(
-        f"{key}={labels[key]}" for key in (stamps.MANAGED_BY, stamps.JOB, stamps.RULE_NAMESPACE)
-    )
+    stamped = ",".join(f"{key}={labels[key]}" for key in (stamps.MANAGED_BY, stamps.JOB, stamps.RULE_NAMESPACE))
+    assert stamps.selector("sync-copies", "kube-chores") == f"{stamped},!{stamps.HUB}"
+    assert stamps.selector("sync-copies", "kube-chores", "uid") == f"{stamped},{stamps.HUB}=uid"
+
+
+def test_a_copy_of_a_rule_in_another_cluster_is_managed_from_there_only() -> None:
+    labels = stamps.stamp("sync-copies", "kube-chores", "rule", "a/b", "v1:x", hub="uid").labels
+
+    assert stamps.is_managed(labels, "sync-copies", "kube-chores", "uid")
+    assert not stamps.is_managed(labels, "sync-copies", "kube-chores")
+    assert not stamps.is_managed(labels, "sync-copies", "kube-chores", "another")
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,9 @@ imagePullPolicy: {{ . }}
 {{- $argo := ternary (list "--argo-rollouts") list (eq true .job.argoRollouts) }}
 {{- $images := ternary (list (printf "--images=%v" .job.images)) list (gt (int .job.images) 0) }}
 args: {{ concat $own.args $argo $images .job.flags | toJson }}
+{{- with .job.clusters }}
+env: {{ concat (list (dict "name" "KUBE_CHORES_CLUSTERS" "value" .)) (rest $own.env) | toJson }}
+{{- end }}
 resources: {{ toJson .job.resources }}
 {{- end }}
 

@@ -31,7 +31,7 @@ def merged(
 
 def _have_namespaces(rule: Rule, found: Sequence[ReducedObject], observed: Observed) -> bool:
     """Whether each source namespace was read, and none was deleted, or recreated and has no source yet."""
-    uids = {each.name: each.uid for each in observed.namespaces if each.active}
+    uids = {each.name: each.uid for each in observed.source_namespaces if each.active}
     recorded = {each.name: each.uid for each in rule.status.source_namespaces}
     with_source = {each.namespace for each in found}
     return observed.sources.keys() >= {*rule.queries()} and all(

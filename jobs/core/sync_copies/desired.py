@@ -51,7 +51,7 @@ class Candidate(NamedTuple):
     @property
     def own_namespace(self) -> str:
         """The namespace that gets no copy, because it has the source; empty if there is none."""
-        return "" if self.rule.spec.merge else self.source.namespace
+        return "" if self.rule.spec.merge or self.rule.hub else self.source.namespace
 
 
 Selected = Mapping[tuple[str, str], Sequence[Candidate]]  # by rule type of the copies, and their name
@@ -316,7 +316,8 @@ def _copy_of(candidate: Candidate, namespace: str) -> Desired:
     content = source.content or Content()
     if rule.moves_subjects and kind.in_target and not isinstance(content, Digested):
         content = kind.in_target(content, namespace)
-    stamp = stamps.stamp(NAME, rule.namespace, rule.name, name, fingerprint(content, source.uid), rule.spec.orphans)
+    mark = fingerprint(content, source.uid)
+    stamp = stamps.stamp(NAME, rule.namespace, rule.name, name, mark, rule.spec.orphans, rule.hub)
     copied = {key: at.labels[key] for key in extra.copy_labels if key in at.labels}
     labels = {key: value for key, value in copied.items() if not stamps.is_helm_label(key, value)}
     annotations = {key: at.annotations[key] for key in extra.copy_annotations if key in at.annotations}
@@ -367,7 +368,7 @@ def targets_of_rules(rules: Iterable[Rule], namespaces: Iterable[Namespace]) -> 
             found.intersection_update(labelled(msgspec.json.encode(targets.namespace_selector)))
         return sorted(found)
 
-    return {rule.name: selected(msgspec.json.encode(rule.spec.targets)) for rule in rules}
+    return {rule.name: () if rule.is_elsewhere else selected(msgspec.json.encode(rule.spec.targets)) for rule in rules}
 
 
 def why_no_target(targets: Targets, namespace: Namespace) -> tuple[str, str] | None:

@@ -35,6 +35,7 @@ _NEXT = {
 _OF_ACCOUNTS = {"not-attached", "still-attached"}
 _NOT_REQUIRED = {"orphan", "opted-out", "retained", *_OF_ACCOUNTS}  # codes of objects that are not desired copies
 _SOURCE_REFUSED = "SourceRefused"
+_ELSEWHERE = "spec.targets.clusters selects other clusters"
 _REFUSED = {"Failed", *(reason for _, reason in REASONS)}  # of failed writes
 
 
@@ -220,7 +221,7 @@ def _problems(rule: Rule, world: _World) -> Iterator[_Problem]:
         yield _Problem("unreadable", about_rule.reason)
         return
     (namespace,) = (each for each in world.observed.namespaces if each.name == here)
-    no_target = why_no_target(rule.spec.targets, namespace)
+    no_target = ("not-a-target", _ELSEWHERE) if rule.is_elsewhere else why_no_target(rule.spec.targets, namespace)
     if no_target:
         yield _Problem(*no_target)
     if rule.name not in world.sources:

@@ -45,6 +45,7 @@ CopyKind = Literal["ConfigMap", "Secret"]  # of copyAs
 WHY_NO_COPY = "is managed by kube-chores: a copy is never a source"
 # Also a ConfigMap: https://helm.sh/docs/topics/advanced/#configmap-storage-backend
 _HELM_RELEASE = "sh.helm.release."
+IN_INVENTORY = "kubechores.dev/cluster"  # a label of Secrets with the credentials of another cluster
 BOOTSTRAPPING = "kubernetes.io/bootstrapping"  # a label of the bindings that kube-apiserver restores when it starts
 
 
@@ -131,6 +132,11 @@ class Kind(NamedTuple):
         return self.layout is SECRET
 
     @property
+    def is_pushed(self) -> bool:
+        """Whether it is copied to other clusters: a RoleBinding or ServiceAccount would give rights there."""
+        return self.resource not in (resources.ROLE_BINDINGS, resources.SERVICE_ACCOUNTS)
+
+    @property
     def component_path(self) -> str:
         """The component with the rights of the job on it."""
         return f"cronjobs/components/copies/{self.component}"
@@ -158,6 +164,8 @@ class Kind(NamedTuple):
         `content` is the whole content of the object, from which `read` may have only some keys, in another form.
         """
         why = WHY_NO_COPY if stamps.is_stamped(read.header.labels) else self.why_no_name(read.name)
+        if IN_INVENTORY in read.header.labels:
+            why = why or "the credentials of a cluster are never copied"
         return why or self.why_no_content(content, read.header.labels)
 
 
@@ -188,7 +196,7 @@ KINDS: Mapping[str, Kind] = {
         component="service-accounts",
     ),
 }
-LABELS = frozenset({BOOTSTRAPPING})  # of sources: they decide whether these are copied
+LABELS = frozenset({BOOTSTRAPPING, IN_INVENTORY})  # of sources: they decide whether these are copied
 RESOURCES = tuple(kind.resource for kind in KINDS.values())
 BY_NAME: Mapping[str, Kind] = {kind.name: kind for kind in KINDS.values()}
 WITH_PULL_SECRETS = resources.SERVICE_ACCOUNTS  # rules with attachTo name their copies there

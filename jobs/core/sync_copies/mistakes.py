@@ -75,7 +75,7 @@ def mistakes(observed: Observed, found: Candidates, targets: Mapping[str, Sequen
     closed = {namespace.name for namespace in observed.namespaces if namespace.is_closed}
     undecoded = {failure.object.name for failure in observed.failures if failure.object.kind == NAMESPACES.kind}
     # One that cannot be decoded is None: it exists.
-    namespaces = {each.name: each for each in observed.namespaces} | dict.fromkeys(undecoded)
+    namespaces = {each.name: each for each in observed.source_namespaces} | dict.fromkeys(undecoded)
     sources: dict[str, set[str]] = {}
     own: dict[str, set[str]] = {}  # namespaces that get no copy
     for each in found.all():
@@ -84,11 +84,13 @@ def mistakes(observed: Observed, found: Candidates, targets: Mapping[str, Sequen
     left = by_rule(found.findings)
     made: dict[str, Mistake] = {}
     for rule in sorted(observed.rules, key=lambda rule: rule.name):
-        if rule.name in unread:
+        if rule.name in unread or (rule.is_elsewhere and not observed.sources.keys() >= {*rule.queries()}):
             continue
         selected, into = frozenset(sources.get(rule.name, ())), frozenset(targets[rule.name]) - closed
         is_own = len(into) == 1 and {*into} == own.get(rule.name)
-        nothing = "" if _has_selected(rule) else _why_nothing(rule, selected, into, is_own, left.get(rule.name, ()))
+        # Which clusters it selects also depends on the inventory, which changes without a generation.
+        is_known = _has_selected(rule) and not rule.selects_no_cluster
+        nothing = "" if is_known else _why_nothing(rule, selected, into, is_own, left.get(rule.name, ()))
         concerned: Collection[str] = ()
         if problems := list(_missing_namespaces(rule, namespaces)):
             code, reason = SOURCE_NAMESPACE_MISSING, "; ".join(problems)
@@ -116,6 +118,8 @@ def _why_nothing(
         only = f", only objects that are never copied: {reasons}" if reasons else ""
         where = f"namespace{'s' * (len(rule.source_namespaces) > 1)} {listed(rule.source_namespaces)}"
         return f"selects no {named} to copy in {where}{only}"
+    if rule.is_elsewhere:
+        return "spec.targets.clusters selects no cluster" if rule.selects_no_cluster else ""
     if not targets:
         return "spec.targets selects no namespace that receives copies"
     if is_own:

@@ -19,11 +19,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec import structs
 
 from jobs.core.sync_copies.desired import name_of
 from jobs.core.sync_copies.kinds import ALL_KEYS, KINDS, KeySelection, Kind, cluster_role, select
@@ -33,7 +35,7 @@ from jobs.core.sync_copies.rules import RULE_TYPES, Rule, SourceQuery, Spec, par
 from jobs.kit.api.cluster import Cluster, List, complete, retry_if_expired
 from jobs.kit.api.custom_resources import from_cluster, from_files
 from jobs.kit.data.contents import Digested, WholeContent
-from jobs.kit.data.objects import ObjectReducer, ReducedObject, WholeObject
+from jobs.kit.data.objects import ObjectReducer, ReducedObject, WholeObject, size_of
 from jobs.kit.values import stamps
 from jobs.kit.values.errors import ApiError, ConfigurationError, InvalidObjectError
 from jobs.kit.values.model import DryRun, Finding, ObjectKey, Severity
@@ -47,14 +49,16 @@ from jobs.kit.values.reads import (
     string_map,
     unreadable,
 )
-from jobs.kit.values.resources import CLUSTER_ROLES, NAMESPACES, RULES
+from jobs.kit.values.resources import CLUSTER_ROLES, NAMESPACES, RULES, is_label
 
 # Two lists of all namespaces cost a server with 100,000 Secrets as much as 100 lists of one (docs/performance.md).
 _FEWEST_NAMESPACES = 100
 _MOST_OBJECTS = 4  # per namespace: a page of 500 objects costs about as much as 10 short lists
 _MOST_EXCLUDED = 50  # namespaces, in a URL
 _MOST_ANNOTATIONS = 1 << 20  # bytes, of objects in namespaces that no rule names
+_BYTES_OF_A_NAMESPACE = 500  # without its texts
 _BYTES_OF_SUBJECTS = 4 << 20  # of all sources with subjects
+_OLDEST = "kube-system"  # the namespace that each cluster has, and whose uid is that of the cluster
 
 
 Sources = dict[SourceQuery, tuple[Source, ...] | ApiError]
@@ -232,64 +236,208 @@ def _source(reducer: ObjectReducer, kind: Kind, read: WholeObject, content: Whol
     return refused(key, why) if why else source
 
 
-def observe(cluster: Cluster, settings: Settings) -> Observed:
+@dataclass(frozen=True)
+class Home:
+    """What is read in the cluster with the rules, after the copies. `uid` is that of the hub; empty: it is this one.
+
+    `local` are the rules that select no other cluster, if only the others are in `rules`. `orphans` as in Observed.
+    """
+
+    rules: tuple[Rule, ...]
+    invalid_rules: tuple[Invalid, ...]
+    namespaces: tuple[Namespace, ...]
+    sources: Mapping[SourceQuery, tuple[Source, ...]]
+    reducer: ObjectReducer
+    failures: tuple[Finding, ...] = ()
+    notes: tuple[Finding, ...] = ()
+    rules_elsewhere: tuple[str, ...] = ()
+    uid: str = ""
+    local: tuple[Rule, ...] = ()
+    orphans: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def all_rules(self) -> tuple[Rule, ...]:
+        """The rules, also those that select no other cluster."""
+        return (*self.rules, *self.local)
+
+
+@dataclass(frozen=True)
+class Listed:
+    """The copies of a cluster by rule type, the types whose copies cannot be read, and whether rules may attach."""
+
+    copies: Mapping[str, Copies]
+    denied: Mapping[str, ApiError]
+    attaches: bool = False
+
+
+def observe(cluster: Cluster, settings: Settings, hub: Cluster | None = None) -> Observed:
     """Read copies, then rules, namespaces and sources.
 
-    In this order a copy that an overlapping run creates meanwhile is never an orphan.
+    In this order a copy that an overlapping run creates meanwhile is never an orphan. Rules and sources are those of
+    `hub`, if that is given.
 
     Raises:
         ConfigurationError: the CRD is not installed, or there is no rule with the name in --rule-name.
         ApiError: rules or namespaces cannot be read; without them nothing can be evaluated.
     """
-    rules, _ = _rules(cluster, settings)
-    types, attaches = _types(cluster, settings, rules)
-    copies, denied = _all_copies(cluster, settings, rules, types)
-    rules, invalid_rules = _rules(cluster, settings)
+    uid = uid_of(hub) if hub else ""
+    rules, _ = rules_of(hub or cluster, settings, uid)
+    copies = list_copies(cluster, settings, rules, uid)
+    home = read_home(hub or cluster, settings, copies, uid)
+    observed = combine(cluster, settings, copies, home, home.rules)
+    if uid and any(each.uid == uid for each in observed.namespaces):
+        raise ConfigurationError("the cluster with the rules is this one: run without --source-* flags")
+    return observed
+
+
+def read_home(cluster: Cluster, settings: Settings, listed: Listed | None, uid: str = "") -> Home:
+    """Read the rules and their sources; only those whose copies were `listed`. `uid` is that of the hub.
+
+    Without `listed`, these are the rules that select other clusters.
+
+    Raises: as `observe`.
+    """
+    rules, invalid_rules = rules_of(cluster, settings, uid)
+    notes = [*_not_pulled(rules)] if uid and listed else []
+    left_out = {each.object.name for each in notes}
+    local: tuple[Rule, ...] = ()
+    orphans = {rule.stamp: rule.spec.orphans for rule in rules}
+    orphans |= {rule.stamp: "Retain" for rule in rules if rule.name in left_out}  # the hub may have pushed them
+    if listed is None:
+        local = tuple(rule for rule in rules if not rule.spec.targets.clusters)
+        rules = tuple(rule for rule in rules if rule.spec.targets.clusters and rule.kind.is_pushed)
     # The next run handles a rule that was created meanwhile, if copies of its type were not read.
-    rules = tuple(rule for rule in rules if rule.copy_type in {*copies, *denied})
+    types = KINDS.keys() if listed is None else {*listed.copies, *listed.denied}
+    rules = tuple(rule for rule in rules if rule.copy_type in types and rule.name not in left_out)
     failures = [invalid(each) for each in invalid_rules]
-    for rule_type, denial in sorted(denied.items()):
-        affected = [each for each in rules if each.copy_type == rule_type]
-        all_copies = ObjectKey(KINDS[rule_type].name, "(all copies)")
-        failures += [_unreadable(each, "its copies", denial, settings) for each in affected] or [
-            unreadable(all_copies, denial, subjects=(all_copies.name,))
-        ]
     namespaces, undecoded = _namespaces(cluster, rules)
     # In an uninstall, nobody intended to delete the copies of rules that go with their namespace.
     is_deleted = any(each.name == settings.namespace and not each.active for each in namespaces)
     failures += [_terminating(settings.namespace)] if is_deleted else []
     reducer = ObjectReducer(used_keys(rules))
-    queries = [(query, rule) for rule in rules for query in rule.queries() if rule.copy_type in copies]
+    denied = listed.denied if listed else {}
+    queries = [(query, rule) for rule in rules for query in rule.queries() if rule.copy_type not in denied]
     read = read_sources(cluster, {query for query, _ in queries}, used_keys(rules), reducer)
     for query, rule in queries:
         if isinstance(error := read[query], ApiError):
             failures.append(_unreadable(rule, f"its sources in namespace {query.namespace}", error, settings))
     sources = {query: found for query, found in read.items() if not isinstance(found, ApiError)}
-    accounts, unread = attached_accounts(cluster, settings, rules, attaches)
-    failures += unread
+    if uid:
+        sources = {query: tuple(_if_small(query, each) for each in found) for query, found in sources.items()}
     if settings.run.dry_run is not DryRun.CLIENT:  # else the rights are those of a user, who only reads
         sources = _without_denied_roles(cluster, sources)
     failures += [unreadable(each.key, each.error) for each in undecoded]
-    elsewhere = () if rules or invalid_rules or settings.rules is not None else _rules_elsewhere(cluster)
+    elsewhere = () if rules or invalid_rules or settings.rules is not None else _rules_elsewhere(cluster, settings)
+    return Home(
+        rules,
+        invalid_rules,
+        namespaces,
+        sources,
+        reducer,
+        tuple(failures),
+        tuple(notes),
+        elsewhere,
+        uid,
+        local,
+        orphans,
+    )
+
+
+def _if_small(query: SourceQuery, source: Source) -> Source:
+    """Return the source; refused if its content is not kept: it cannot be read again where the copy is written."""
+    if isinstance(source, ReducedObject) and isinstance(source.content, Digested):
+        key = ObjectKey(KINDS[query.rule_type].name, source.name, source.namespace)
+        return refused(key, "all sources of other clusters together are too large; use fewer, or smaller ones")
+    return source
+
+
+def combine(
+    cluster: Cluster, settings: Settings, listed: Listed, home: Home, rules: tuple[Rule, ...], uid: str = ""
+) -> Observed:
+    """Read the rest of a cluster, and return all that was read; `rules` are those of `home` that are about it.
+
+    Raises:
+        ConfigurationError: the cluster is another one than that with this uid.
+        ApiError: its namespaces cannot be read.
+    """
+    failures = [*home.failures, *_denied(rules, listed, settings)]
+    namespaces, undecoded = (home.namespaces, ()) if not home.uid else _namespaces(cluster, rules)
+    failures += [unreadable(each.key, each.error) for each in undecoded]
+    if uid and uid not in {each.uid for each in namespaces if each.name == _OLDEST}:
+        raise ConfigurationError("another cluster answers than at the beginning of the run")
+    sources = home.sources
+    if listed.denied:  # copies that cannot be read are not written
+        needed = {query for rule in rules if rule.copy_type not in listed.denied for query in rule.queries()}
+        sources = {query: found for query, found in sources.items() if query in needed}
+    accounts, unread = attached_accounts(cluster, settings, rules, listed.attaches) if not home.uid else ((), [])
     return Observed(
         rules,
         namespaces,
         sources,
-        copies,
-        invalid_rules,
-        tuple(failures),
-        reducer=reducer,
-        rules_elsewhere=elsewhere,
+        listed.copies,
+        home.invalid_rules,
+        (*failures, *unread),
+        reducer=home.reducer if not home.uid else ObjectReducer(used_keys(rules), take=cluster.take),
+        rules_elsewhere=home.rules_elsewhere,
         accounts=accounts,
+        hub=home.uid,
+        of_sources=home.namespaces if home.uid else None,
+        notes=home.notes,
+        orphans=home.orphans,
     )
 
 
+def _denied(rules: Sequence[Rule], listed: Listed, settings: Settings) -> Iterator[Finding]:
+    """Yield the findings of copies that cannot be read: of each rule, or of a type without rules."""
+    for rule_type, denial in sorted(listed.denied.items()):
+        affected = [each for each in rules if each.copy_type == rule_type]
+        all_copies = ObjectKey(KINDS[rule_type].name, "(all copies)")
+        # One that is only for other clusters needs no rights on this kind here.
+        needed = [each for each in affected if each.hub or not each.is_elsewhere]
+        yield from (_unreadable(each, "its copies", denial, settings) for each in needed)
+        if not affected:
+            yield unreadable(all_copies, denial, subjects=(all_copies.name,))
+
+
+def _not_pulled(rules: Sequence[Rule]) -> Iterator[Finding]:
+    """Yield the findings of rules of a hub that are not for the cluster that reads them."""
+    for rule in rules:
+        if not rule.kind.is_pushed:
+            why = "its copies would give rights: RoleBindings and ServiceAccounts are not copied from another cluster"
+            yield Finding("skipped", Severity.WARNING, rule.head.key, why, subjects=(rule.name,))
+        elif not rule.is_local:
+            why = "spec.targets.clusters: sync-copies-clusters of the hub writes its copies"
+            yield Finding("skipped", Severity.INFO, rule.head.key, why, subjects=(rule.name,))
+
+
+def uid_of(cluster: Cluster) -> str:
+    """Return what distinguishes a cluster from all others: the uid of its namespace kube-system.
+
+    https://github.com/kubernetes-sigs/about-api/blob/master/docs/design.md
+
+    Raises:
+        ConfigurationError: it has no such namespace.
+        ApiError: namespaces cannot be listed.
+    """
+    objects = partial(cluster.objects, fields=f"metadata.name={_OLDEST}", metadata_only=True)
+    found, _ = complete(objects, NAMESPACES, PartialObject, lambda each: each.metadata.uid)
+    if len(found) != 1 or not is_label(found[0]):
+        raise ConfigurationError(f"the cluster has no namespace {_OLDEST} with a uid")
+    return str(found[0])
+
+
+def list_copies(cluster: Cluster, settings: Settings, rules: Sequence[Rule], hub: str) -> Listed:
+    """List the copies of this installation, or of that of a hub."""
+    types, attaches = _types(cluster, settings, rules, hub)
+    return Listed(*_all_copies(cluster, settings, rules, types, hub), attaches)
+
+
 def _all_copies(
-    cluster: Cluster, settings: Settings, rules: Sequence[Rule], types: Sequence[str]
+    cluster: Cluster, settings: Settings, rules: Sequence[Rule], types: Sequence[str], hub: str
 ) -> tuple[dict[str, Copies], dict[str, ApiError]]:
     """Return the copies by rule type, and the errors of types whose copies could not be read."""
-    reducer = ObjectReducer(used_keys(rules))
-    lists = [_list_of_copies(rule_type, settings, reducer) for rule_type in types]
+    reducer = ObjectReducer(used_keys(rules), take=cluster.take)
+    lists = [_list_of_copies(rule_type, settings, reducer, hub) for rule_type in types]
     read = dict(cluster.lists(lists))
     if reducer.has_refused and len(lists) > 1:
         # Together they are too large. One after another: so the order of answers does not decide which are refused.
@@ -301,7 +449,8 @@ def _all_copies(
 
 
 def _unreadable(rule: Rule, what: str, error: ApiError, settings: Settings) -> Finding:
-    reason = read_failure(error, what, _remedy(rule.kind, settings))
+    in_spoke = "in the cluster, bind a role with this permission to the account"
+    reason = read_failure(error, what, in_spoke if rule.hub else _remedy(rule.kind, settings))
     return unreadable(rule.head.key, error, reason, (rule.name,))
 
 
@@ -315,7 +464,7 @@ def _remedy(kind: Kind, settings: Settings) -> str:
     return f"{component} grants the permissions (Helm: {kind.helm_value})"
 
 
-def _types(cluster: Cluster, settings: Settings, rules: Sequence[Rule]) -> tuple[list[str], bool]:
+def _types(cluster: Cluster, settings: Settings, rules: Sequence[Rule], hub: str) -> tuple[list[str], bool]:
     """Return the types whose copies are read: the types of rules, and types whose last rule may have been deleted.
 
     Also return whether the last rule with attachTo may have been deleted: the account can patch ServiceAccounts.
@@ -323,42 +472,54 @@ def _types(cluster: Cluster, settings: Settings, rules: Sequence[Rule]) -> tuple
     A type without rules is read only with permission to list it. The run asks for the permission first: an
     installation without rights on Secrets sends no request for Secrets.
     """
-    types, attaches = {rule.copy_type for rule in rules}, False
+    possible = {each for each, kind in KINDS.items() if kind.is_pushed or not hub}
+    types, attaches = {rule.copy_type for rule in rules} & possible, False
+    if settings.forgotten:  # rules that were deleted may have had copies of these
+        types |= {each for each in possible if not KINDS[each].component}
     if settings.rules is None and settings.rule_name is None:
-        others = {("list", KINDS[each].resource): each for each in sorted(KINDS.keys() - types)}
-        allowed = cluster.can_in_all_namespaces([*others, ATTACH])
+        others = {("list", KINDS[each].resource): each for each in sorted(possible - types)}
+        allowed = cluster.can_in_all_namespaces([*others, *([] if hub else [ATTACH])])
         types |= {others[each] for each in allowed - {ATTACH}}
         attaches = ATTACH in allowed
     return sorted(types), attaches
 
 
-def _rules(cluster: Cluster, settings: Settings) -> tuple[tuple[Rule, ...], tuple[Invalid, ...]]:
+def rules_of(cluster: Cluster, settings: Settings, hub: str) -> tuple[tuple[Rule, ...], tuple[Invalid, ...]]:
+    """Return the rules, from files or of the namespace, and those that are not valid.
+
+    Raises: as `observe`.
+    """
+
+    def placed(rule: Rule) -> Rule:
+        # No cluster has a uid as its name: if rules are pulled, nothing is known of earlier runs.
+        return structs.replace(rule, hub=hub, cluster=hub, is_elsewhere=not rule.is_local)
+
     if settings.rules is not None:
-        return settings.rules, ()
+        return tuple(map(placed, settings.rules)), ()
     rules, invalid_rules, _ = from_cluster(cluster, RULES, parse_rule, settings.namespace)
     names = sorted([*(rule.name for rule in rules), *(each.head.key.name for each in invalid_rules)])
     if settings.rule_name not in (None, *names):
         what = f"no {RULES.kind} {settings.rule_name!r} in namespace {settings.namespace}"
         raise ConfigurationError(f"{what}; its rules are: {', '.join(names) or 'none'}")
-    return rules, invalid_rules
+    return tuple(map(placed, rules)), invalid_rules
 
 
-def _rules_elsewhere(cluster: Cluster) -> tuple[str, ...]:
+def _rules_elsewhere(cluster: Cluster, settings: Settings) -> tuple[str, ...]:
     """Return the namespaces with rules; none without permission to list them, which the account of the job lacks."""
     try:
         found, _ = complete(cluster.objects, RULES, PartialObject, lambda each: each.metadata.namespace)
     except ApiError:
         return ()
-    return tuple(sorted(set(found)))
+    return tuple(sorted({*found} - {settings.namespace}))
 
 
-def _list_of_copies(rule_type: str, settings: Settings, reducer: ObjectReducer) -> List:
+def _list_of_copies(rule_type: str, settings: Settings, reducer: ObjectReducer, hub: str) -> List:
     layout = KINDS[rule_type].layout
     return List(
         layout.resource,
         WholeObject if settings.verify_content else PartialObject,
         partial(reducer.reduce, layout),
-        selector=stamps.selector(NAME, settings.namespace),
+        selector=stamps.selector(NAME, settings.namespace, hub),
         metadata_only=not settings.verify_content,
         tag=rule_type,
     )
@@ -377,8 +538,16 @@ def _by_name(read: Iterable[ReducedObject | InvalidObject]) -> Copies:
 def _namespaces(cluster: Cluster, rules: Sequence[Rule]) -> tuple[tuple[Namespace, ...], Sequence[InvalidObject]]:
     """Return the namespaces, with the labels that rules select by, and those that cannot be decoded."""
     used = frozenset(key for rule in rules for key in rule.spec.targets.namespace_selector.label_keys())
-    of_sources = frozenset(name for rule in rules for name in rule.source_namespaces)
-    found, invalid = complete(cluster.objects, NAMESPACES, NamespaceObject, partial(_namespace, used, of_sources))
+    of_sources = frozenset(name for rule in rules for name in rule.source_namespaces) | {_OLDEST}
+
+    def reduce(read: NamespaceObject) -> Namespace:
+        found = _namespace(used, of_sources, read)
+        if cluster.take:
+            labels = chain.from_iterable(found.labels.items())
+            cluster.take(_BYTES_OF_A_NAMESPACE + size_of(found.name, found.invalid_choice or "", *labels))
+        return found
+
+    found, invalid = complete(cluster.objects, NAMESPACES, NamespaceObject, reduce)
     return tuple(sorted(found, key=lambda namespace: namespace.name)), invalid
 
 

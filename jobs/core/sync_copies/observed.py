@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
@@ -21,7 +22,11 @@ OPT_IN = "kubechores.dev/copies"
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of one run. `rules` come from files; None means the rules of the cluster."""
+    """The settings of one run. `rules` come from files; None means the rules of the cluster.
+
+    `clusters` is a glob of the other clusters to copy to; empty: this cluster. `forgotten` is the name of one whose
+    copies are deleted.
+    """
 
     namespace: str
     rule_name: str | None = None
@@ -29,6 +34,8 @@ class Settings:
     verify_content: bool = False
     run: RunOptions = field(default_factory=RunOptions)
     max_deletes: int | None = None
+    clusters: str = ""
+    forgotten: str = ""
 
     def applies(self, *rules: str) -> bool:
         """Whether the run applies one of these rules, or all rules."""
@@ -82,6 +89,11 @@ class Observed:
     `single_reads` are objects that were read one by one after the lists, reduced by `reducer`. None: it does not exist.
     `rules_elsewhere` are other namespaces with rules, if there are none in the namespace of the run. `accounts` are the
     ServiceAccounts that rules with attachTo name, or that have names of this job; a Finding: they cannot be read.
+
+    `notes` are findings that prevent nothing. `hub` is the uid of the cluster with the rules and sources, if that is
+    another one; empty: it is this one. Then `of_sources` are the source namespaces there; None: they are among
+    `namespaces`. `orphans` is spec.orphans of all rules, by NAMESPACE/NAME: also of those that are not among `rules`,
+    because they are about other clusters. A plan with more than `most_findings` fails: it would take too much memory.
     """
 
     rules: tuple[Rule, ...]
@@ -94,6 +106,16 @@ class Observed:
     reducer: ObjectReducer = field(default_factory=lambda: ObjectReducer(None))
     rules_elsewhere: tuple[str, ...] = ()
     accounts: tuple[ReducedObject | Finding, ...] = ()
+    hub: str = ""
+    of_sources: tuple[Namespace, ...] | None = None
+    notes: tuple[Finding, ...] = ()
+    orphans: Mapping[str, str] = field(default_factory=dict)
+    most_findings: int = sys.maxsize
+
+    @property
+    def source_namespaces(self) -> tuple[Namespace, ...]:
+        """The namespaces of the cluster with the sources."""
+        return self.namespaces if self.of_sources is None else self.of_sources
 
     def with_documents(
         self, documents: Mapping[Dependency, ReadResult], _downloads: Mapping[str, Download]

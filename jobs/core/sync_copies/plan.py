@@ -18,6 +18,7 @@ from jobs.core.sync_copies.rules import Rule
 from jobs.core.sync_copies.state import Context, context
 from jobs.kit.data.manifests import manifest_of
 from jobs.kit.run.brakes import MIN_DELETES, block_deletes
+from jobs.kit.values.errors import TooMuchError
 from jobs.kit.values.model import (
     Action,
     Brake,
@@ -39,12 +40,17 @@ _LARGE_WRITES = 100 << 20
 
 
 def plan(observed: Observed, settings: Settings, now: datetime) -> Plan:
-    """Compare desired and observed copies, place by place; the same input gives the same findings in the same order."""
+    """Compare desired and observed copies, place by place; the same input gives the same findings in the same order.
+
+    Raises:
+        TooMuchError: there are more findings than `observed` allows.
+    """
     known = context(observed, settings)
     # Only a run that could read everything evaluates possible orphans.
     has_orphans = settings.rules is None and settings.rule_name is None and not observed.failures
     # A run for one rule does not report other rules. But it makes no decision that depends on what could not be read.
-    findings = [f for f in (*observed.failures, *known.found.findings) if settings.applies(*f.subjects)]
+    reported = (*observed.failures, *observed.notes, *known.found.findings)
+    findings = [f for f in reported if settings.applies(*f.subjects)]
     findings += _about_rules(known, has_orphans=has_orphans)
     findings += _invalid_choices(observed, settings)
     findings += _expired(known, now)
@@ -79,6 +85,7 @@ def plan(observed: Observed, settings: Settings, now: datetime) -> Plan:
             equal = place
             unchanged_count += 1
             findings += [unchanged(place)] if settings.run.verbose else []
+        _check_number(len(findings) + len(dependencies), observed)
     findings += _recreated(findings, known)
     findings += list(_large_writes(findings, observed.rules))
     sources = {source.uid for each in known.found.all() for source in each.sources}
@@ -87,7 +94,7 @@ def plan(observed: Observed, settings: Settings, now: datetime) -> Plan:
         "sources": len(sources),
         "namespaces": sum(each.active for each in observed.namespaces),
     }
-    note = "" if observed.rules or observed.failures else _no_rule(observed, settings)
+    note = "" if observed.rules or observed.failures or observed.notes else _no_rule(observed, settings)
     made = Plan(
         findings,
         unchanged_count,
@@ -97,6 +104,11 @@ def plan(observed: Observed, settings: Settings, now: datetime) -> Plan:
         brakes=tuple(_brakes(findings, known.mistakes)),
     )
     return _with_attachments(made, observed, settings, attached, has_orphans) if attached is not None else made
+
+
+def _check_number(findings: int, observed: Observed) -> None:
+    if findings > observed.most_findings:
+        raise TooMuchError
 
 
 def _with_attachments(

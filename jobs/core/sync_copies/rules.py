@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple, get_args
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from jobs.core.sync_copies.kinds import ALL_KEYS, BY_NAME, KINDS, LABELS, CopyKind, KeySelection, Kind
-from jobs.core.sync_copies.selectors import LabelSelector, selector_problems
+from jobs.core.sync_copies.selectors import LabelSelector, glob_matcher, selector_problems
 from jobs.kit.values import stamps
 from jobs.kit.values.conditions import Condition
 from jobs.kit.values.model import ObjectKey
@@ -53,12 +53,21 @@ class AttachTo(Struct, frozen=True, rename="camel"):
     service_accounts: tuple[str, ...] = ()
 
 
+class ClusterTargets(Struct, frozen=True):
+    """Which clusters of the inventory receive copies: both their name and their labels must match."""
+
+    names: tuple[str, ...] = ("*",)
+    selector: LabelSelector = LabelSelector()
+
+
 class Targets(Struct, frozen=True, rename="camel"):
-    """Which namespaces receive copies."""
+    """Which namespaces receive copies: of this cluster, unless `clusters` is set; with `local`, of both."""
 
     namespace_selector: LabelSelector = LabelSelector()
     include: tuple[str, ...] = ("*",)
     exclude: tuple[str, ...] = ()
+    clusters: ClusterTargets | None = None
+    local: bool = False
 
 
 class CopyMetadata(Struct, frozen=True, rename="camel"):
@@ -110,6 +119,48 @@ class FailedNamespace(Struct, frozen=True):
     reason: str
 
 
+class ClusterStatus(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The copies of a rule in another cluster. `copies` and `desired` are None if they are not known.
+
+    `reason` is that of the worst problem there, or Synced.
+    """
+
+    name: str
+    reason: str
+    desired: int | None = None
+    copies: int | None = None
+    last_run_time: str = ""
+
+
+class KnownCluster(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A cluster that a rule selected: the uid of its namespace kube-system, and the last generation that had a copy.
+
+    `conflict_count` is the number of places there with an object that is not managed by kube-chores. `left`: it is no
+    longer in the inventory, and a run has reported it. `last_run_time` and `reason` are those of ClusterStatus, whose
+    list is cut; `reason` is empty if the copies were as desired.
+    """
+
+    name: str
+    uid: str = ""
+    selected_generation: int | None = None
+    conflict_count: int = 0
+    left: bool = False
+    last_run_time: str = ""
+    reason: str = ""
+
+
+class Pushed(Struct, frozen=True, rename="camel"):
+    """What a run for other clusters has to know of the last one. `source_namespaces` as in RuleStatus."""
+
+    rule_uid: str = ""
+    source_namespaces: tuple[SourceNamespace, ...] = ()
+    clusters: tuple[KnownCluster, ...] = ()
+
+    def cluster(self, name: str) -> KnownCluster | None:
+        """Return what is known of a cluster."""
+        return next((each for each in self.clusters if each.name == name), None)
+
+
 class RuleStatus(Struct, frozen=True, rename="camel"):
     """The status that an earlier run wrote. `conflicts` and `failed_namespaces` are truncated, their counts are not.
 
@@ -132,13 +183,22 @@ class RuleStatus(Struct, frozen=True, rename="camel"):
     failed_namespace_count: int = 0
     failed_namespaces: tuple[FailedNamespace, ...] = ()
     last_run_time: str = ""
+    clusters: tuple[ClusterStatus, ...] = ()
+    pushed: Pushed = Pushed()
 
 
 class Rule(Struct, frozen=True):
-    """A valid rule."""
+    """A valid rule. `hub` is the uid of its cluster, if copies are in another one, and `cluster` that one's name.
+
+    If it `is_elsewhere`, it requires no copy in the cluster that is compared: it selects others.
+    """
 
     head: Head
     spec: Spec
+    hub: str = ""
+    cluster: str = ""
+    is_elsewhere: bool = False
+    selects_no_cluster: bool = False
 
     @property
     def name(self) -> str:
@@ -166,14 +226,31 @@ class Rule(Struct, frozen=True):
         return KINDS[self.copy_type]
 
     @property
+    def is_local(self) -> bool:
+        """Whether it requires copies in its own cluster."""
+        return self.spec.targets.clusters is None or self.spec.targets.local
+
+    @property
     def stamp(self) -> str:
         """The rule as the stamp of its copies names it: NAMESPACE/NAME."""
         return f"{self.namespace}/{self.name}"
 
     @property
     def status(self) -> RuleStatus:
-        """The status that an earlier run wrote."""
-        return self.head.status_as(RuleStatus)
+        """The status that an earlier run wrote; for another cluster, with what was selected there."""
+        status = self.head.status_as(RuleStatus)
+        if not self.cluster:
+            return status
+        pushed = status.pushed
+        known = pushed.cluster(self.cluster) or KnownCluster(self.cluster)
+        return structs.replace(
+            status,
+            selected_generation=known.selected_generation,
+            selected_uid=pushed.rule_uid,
+            source_namespaces=pushed.source_namespaces,
+            conflict_count=known.conflict_count,  # more than `conflicts`: a run reads each place first
+            conflicts=(),
+        )
 
     @property
     def source_namespaces(self) -> Sequence[str]:
@@ -211,6 +288,15 @@ class Rule(Struct, frozen=True):
         is_named = not self.spec.names or key.name in self.spec.names
         is_there = key.kind == self.kind.name and key.namespace in self.source_namespaces
         return is_there and is_named and self.label_selector.matches(labels)
+
+    def selects_cluster(self, name: str, labels: Mapping[str, str]) -> bool:
+        """Whether the rule selects another cluster, by its name and labels."""
+        clusters = self.spec.targets.clusters
+        return (
+            clusters is not None
+            and glob_matcher(clusters.names).fullmatch(name) is not None
+            and clusters.selector.matches(labels)
+        )
 
     def queries(self) -> list[SourceQuery]:
         """Return the lists that find this rule's sources; without a selector, one for each name."""
@@ -260,6 +346,7 @@ def spec_problems(spec: Spec, *, has_type: bool = True) -> Iterator[str]:
             "use a rule for each source"
         )
     yield from selector_problems(spec.targets.namespace_selector, "targets.namespaceSelector")
+    yield from _cluster_problems(spec)
     yield from _metadata_problems(spec.metadata)
 
 
@@ -281,6 +368,11 @@ def _problems_of_type(spec: Spec) -> Iterator[str]:
         yield "merge: a Secret of another type cannot have its key: set copyAs"
     if spec.attach_to and (not kind.has_type or spec.copy_as):
         yield "attachTo: only Secrets for pulls can be attached, without copyAs: remove this field"
+    if spec.targets.clusters and not kind.is_pushed:
+        yield (
+            "targets.clusters: RoleBindings and ServiceAccounts are not copied to other clusters, where they would "
+            "give rights: remove this field"
+        )
 
 
 def _source_problems(spec: Spec) -> Iterator[str]:
@@ -309,6 +401,16 @@ def _keys_problems(keys: Keys) -> Iterator[str]:
         yield "keys.rename: renames a key to itself: write it in include"
     if len(set(keys.rename.values())) < len(keys.rename):
         yield "keys.rename: gives two keys the same name: a copy has each key once"
+
+
+def _cluster_problems(spec: Spec) -> Iterator[str]:
+    clusters = spec.targets.clusters
+    if spec.attach_to and clusters:
+        yield "attachTo: ServiceAccounts of other clusters are not changed: remove attachTo, or targets.clusters"
+    if spec.targets.local and not clusters:
+        yield "targets.local: without targets.clusters all copies are in this cluster: remove this field"
+    if clusters:
+        yield from selector_problems(clusters.selector, "targets.clusters.selector")
 
 
 def _form_problems(spec: Spec) -> Iterator[str]:

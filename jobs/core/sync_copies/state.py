@@ -63,7 +63,7 @@ def found(place: Place, context: Context) -> Found:
         # An earlier run found a conflict there, or may have found one.
         had_conflict = place.key in context.known_conflicts or not context.truncated_rules.isdisjoint(place.rules)
         return "a place to read first" if had_conflict or settings.run.dry_run is not DryRun.NONE else "nothing"
-    if not stamps.is_managed(actual.header.labels, NAME, settings.namespace):
+    if not stamps.is_managed(actual.header.labels, NAME, settings.namespace, observed.hub):
         return _another_object(place, observed)
     if actual.header.terminating:
         return "a terminating copy"
@@ -108,7 +108,8 @@ def _unrequired(place: Place, context: Context) -> Found:
     if context.is_of_refused_source(place):
         return "a copy of a refused source"
     # By its stamp, if its rule was deleted.
-    if (rule.spec.orphans if rule else place.annotations.get(stamps.ORPHANS)) != "Delete":
+    otherwise = context.observed.orphans.get(place.stamped_rule, place.annotations.get(stamps.ORPHANS))
+    if (rule.spec.orphans if rule else otherwise) != "Delete":
         return "an orphan to retain"
     if place.key.namespace in context.opted_out:
         return "an opted-out orphan"

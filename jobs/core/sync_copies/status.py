@@ -81,6 +81,8 @@ _TRANSIENT = frozenset(
         "WriteConflict",
     }
 )
+_ELSEWHERE = "no copies in this cluster; condition ClustersReady is about those in others"
+REASON_NAMES = tuple(dict.fromkeys(name for _, name in _REASONS))
 _RANKS = {kind: rank for rank, (kind, _) in enumerate(_REASONS)}
 
 _OF_SOURCES = {"skipped", "refused", "unreadable", "shadowed"}
@@ -92,7 +94,8 @@ class Reported(NamedTuple):
 
     `sources` is None if the sources or the copies of the rule could not be read. `desired` is the number of its desired
     copies, and `problems` are the results of those that are not as desired. `namespaces` are its source namespaces;
-    None if the rule is not valid.
+    None if the rule is not valid. If it `is_elsewhere`, all its copies are in other clusters, and some of them if it
+    `has_clusters`.
     """
 
     head: Head
@@ -101,6 +104,8 @@ class Reported(NamedTuple):
     results: Sequence[Result]
     problems: Sequence[Result]
     namespaces: tuple[SourceNamespace, ...] | None
+    is_elsewhere: bool = False
+    has_clusters: bool = False
 
     @property
     def copies(self) -> int | None:
@@ -116,7 +121,7 @@ class Reported(NamedTuple):
     @property
     def condition(self) -> Condition:
         """Condition Ready."""
-        return _condition(self.desired, self.results)
+        return _condition(self.desired, self.results, is_elsewhere=self.is_elsewhere)
 
 
 def status_updates(
@@ -137,7 +142,7 @@ def reported(observed: Observed, settings: Settings, plan: Plan, results: Sequen
     for each in found.all():
         sources[each.rule.name] += len(each.sources)
     never_copied = {each.object for each in found.findings}
-    uids = {each.name: each.uid for each in observed.namespaces if each.active}
+    uids = {each.name: each.uid for each in observed.source_namespaces if each.active}
     rules = {rule.name: rule for rule in observed.rules}
     heads = (*(rule.head for rule in observed.rules), *(rule.head for rule in observed.invalid_rules))
 
@@ -151,6 +156,8 @@ def reported(observed: Observed, settings: Settings, plan: Plan, results: Sequen
             its_results,
             _problems(its_results, never_copied, {rule.copy_kind.name} if rule else LAYOUTS),
             _source_namespaces(rule, uids) if rule else None,
+            rule is not None and rule.is_elsewhere,
+            rule is not None and rule.spec.targets.clusters is not None,
         )
 
     # Those of files have no uid.
@@ -192,6 +199,8 @@ def _status_update(rule: Reported, now: datetime) -> StatusUpdate | None:
         rule.condition,
         now,
         transient=_TRANSIENT,
+        of_others=("clusters", "pushed"),
+        version=head.version if rule.has_clusters else "",
         conflict_count=None if rule.sources is None else len(rule.conflicts),
         conflicts=tuple(Conflict(key.namespace, key.name) for key in rule.conflicts[:MOST_LISTED]),
         selected_generation=generation,
@@ -243,14 +252,14 @@ def _selected(head: Head, before: RuleStatus, copies: int, codes: Collection[str
     return before.selected_generation, before.selected_uid
 
 
-def _condition(copies: int, results: Sequence[Result]) -> Condition:
+def _condition(copies: int, results: Sequence[Result], *, is_elsewhere: bool) -> Condition:
     kinds: dict[str, list[Result]] = {}
     for result in results:
         kinds.setdefault(_kind(result), []).append(result)
     for kind, reason in _REASONS:
         if kind in kinds:
             return new_condition(READY, "False", reason, _message(kind, kinds[kind], copies))
-    synced = f"{copies} {'copy' if copies == 1 else 'copies'}"
+    synced = _ELSEWHERE if is_elsewhere else f"{copies} {'copy' if copies == 1 else 'copies'}"
     if never_copied := with_reasons([result.finding for result in kinds.get("skipped", [])]):
         synced += f"; never copied: {never_copied}"
     # A tenant with a forged stamp can add to these, so they do not set Ready to False.

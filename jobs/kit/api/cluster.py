@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 
 from jobs.kit.api import responses
+from jobs.kit.api.memory import Share
 from jobs.kit.api.responses import RESPONSE_BYTES, Request, Response
 from jobs.kit.api.transport import Transport
 from jobs.kit.values.errors import ApiError, InvalidObjectError, StoppedError
@@ -40,6 +42,10 @@ _METHODS = {
     Action.DELETE: ("DELETE", "application/json"),
 }
 _LIST_ATTEMPTS = 3
+_LONGEST_NAME = 253
+_LONGEST_TOKEN = 64 << 10  # libcurl fails for a URL of more than 8 MB
+_BYTES_OF_AN_INVALID_OBJECT = 2048
+_ESCAPED_AS_SIX = (b"<", b">", b"&")  # by the API server, and not in what is sent
 _OBJECT = b'"resourceVersion":'  # once in each object of a list
 
 Item = TypeVar("Item")
@@ -88,7 +94,7 @@ class _PageMetadata(
     Struct, rename={"token": "continue", "version": "resourceVersion", "remaining": "remainingItemCount"}
 ):
     version: Annotated[str, Meta(min_length=1)]  # set in every list of the API server
-    token: str = ""
+    token: Annotated[str, Meta(max_length=_LONGEST_TOKEN)] = ""
     remaining: Raw = Raw()  # not decoded: a proxy may send a list of any length
 
 
@@ -132,12 +138,20 @@ class Cluster:
     """One API server.
 
     `manager` is the field manager of every write; `writes_per_second` limits the writes of objects; statuses and Events
-    do not count.
+    do not count. A list with more than `most_objects` fails. `share` counts what is kept of one of several
+    clusters. Its server is not trusted: answers to writes may not be much longer than what was written.
     """
 
     transport: Transport
     manager: str
     writes_per_second: float | None = None
+    most_objects: int = sys.maxsize
+    share: Share | None = None
+
+    @property
+    def take(self) -> Callable[[int], None] | None:
+        """What to call with the bytes of each object that is kept; None: nobody counts them."""
+        return self.share.take if self.share else None
 
     def objects(
         self,
@@ -159,7 +173,7 @@ class Cluster:
             ApiError: also after some objects. Status 410: the list expired, and the yielded objects are incomplete.
         """
         requested = List(resource, item, reduce, namespace, selector, fields, metadata_only, compressed=compressed)
-        pages = _Pages(requested, PAGE_BYTES)
+        pages = _Pages(requested, PAGE_BYTES, self)
         while not pages.is_last:
             pages.receive(self.transport.send(pages.next_request()))
             yield from pages.reduced()
@@ -181,7 +195,7 @@ class Cluster:
         def requests() -> Iterator[Request]:
             while continued or waiting:
                 # Next pages first: so few lists are incomplete at the same time, and a long one does not start last.
-                each = continued.popleft() if continued else _first_page(waiting.popleft())
+                each = continued.popleft() if continued else _first_page(waiting.popleft(), self)
                 unanswered.add(each)
                 yield each.next_request()
                 each.found += each.reduced()  # the last page, while the next one is in flight
@@ -197,7 +211,7 @@ class Cluster:
                     each.receive(response)
                 except ApiError as error:
                     if error.status == 410 and each.attempt < _LIST_ATTEMPTS:
-                        continued.appendleft(_first_page(each.requested, each.attempt + 1))
+                        continued.appendleft(_first_page(each.requested, self, each.attempt + 1))
                     else:
                         yield each.requested.tag, error
                     continue
@@ -250,7 +264,7 @@ class Cluster:
         With `dry_run`, the API server checks each write and stores none.
         """
         query = urlencode({"fieldManager": self.manager, **({"dryRun": "All"} if dry_run else {})})
-        requests = (_write_request(write, query) for write in writes)
+        requests = (_write_request(write, query, is_short=self.share is not None) for write in writes)
         for response in self.transport.stream(requests, per_second=self.writes_per_second):
             yield responses.check_write_response(response, response.request.tag.resource)
 
@@ -357,8 +371,9 @@ class _Pages:
     the next request has a smaller `limit`.
     """
 
-    def __init__(self, requested: List, most: int, attempt: int = 1) -> None:
+    def __init__(self, requested: List, most: int, cluster: Cluster, attempt: int = 1) -> None:
         self.requested, self.most, self.attempt = requested, most, attempt
+        self.left, self.share = cluster.most_objects, cluster.share
         self.limit, self.token, self.is_last = PAGE_SIZE, "", False
         self.found: list[Any] = []
         self.page: Sequence[Raw] = ()  # not reduced yet
@@ -394,13 +409,15 @@ class _Pages:
         page = responses.decode_response(response, _Page, _METADATA_LIST_KIND if self.requested.metadata_only else kind)
         places = (_name_of(each).namespace for each in page.items or ()) if namespace else ()
         if other := next((each for each in places if each not in ("", namespace)), ""):
-            raise ApiError(
-                0, f"{responses.mismatch(response, f'of namespace {namespace}')}: it has objects of {other!r}"
-            )
+            what = responses.mismatch(response, f"of namespace {namespace}")
+            raise ApiError(0, f"{what}: it has objects of {other[:_LONGEST_NAME]!r}")
         if len(response.body) < PAGE_BYTES // 4:
             self.limit = min(PAGE_SIZE, self.limit * 2)  # only one of the objects may have been large
         if page.metadata.token and page.metadata.token == self.token:  # a proxy may repeat a page for ever
             raise ApiError(0, responses.mismatch(response, "the next page: it has the same continue token"))
+        self.left -= len(page.items or ())
+        if self.left < 0:
+            raise ApiError(0, f"{responses.mismatch(response, 'a complete list')}: it has too many objects")
         self.token = page.metadata.token
         self.is_last = not self.token
         self.page = page.items or ()
@@ -409,20 +426,20 @@ class _Pages:
         """Return the objects of the page that was received last, each decoded and reduced, or an InvalidObject."""
         page, self.page = self.page, ()
         resource, item, reduce, *_ = self.requested
-        return (_decode_item(resource, each, number, item, reduce) for number, each in enumerate(page))
+        return (_decode_item(resource, each, number, item, reduce, self.share) for number, each in enumerate(page))
 
 
-def _first_page(requested: List, attempt: int = 1) -> _Pages:
+def _first_page(requested: List, cluster: Cluster, attempt: int = 1) -> _Pages:
     """Return a list of several that are requested at once.
 
     A page takes the room of its largest response, also if it is small. The objects of one namespace are usually few: so
     16 such lists are in flight, and not 2. If a page has more, it is requested again.
     """
     is_small = requested.namespace and not requested.large
-    return _Pages(requested, min(RESPONSE_BYTES, PAGE_BYTES) if is_small else PAGE_BYTES, attempt)
+    return _Pages(requested, min(RESPONSE_BYTES, PAGE_BYTES) if is_small else PAGE_BYTES, cluster, attempt)
 
 
-def _write_request(write: Write, query: str) -> Request:
+def _write_request(write: Write, query: str, *, is_short: bool) -> Request:
     action, resource, namespace, name, body, _ = write
     method, content_type = _METHODS[action]
     is_create = action is Action.CREATE
@@ -435,8 +452,19 @@ def _write_request(write: Write, query: str) -> Request:
         content_type=content_type,
         repeatable=not is_create,  # after a create whose response was lost, the run reads the object
         tag=write,
-        max_bytes=OBJECT_BYTES,
+        max_bytes=_longest_answer(action, body) if is_short else OBJECT_BYTES,
+        weighs_response=is_short,
     )
+
+
+def _longest_answer(action: Action, body: bytes) -> int:
+    """Return the most bytes of the object in an honest answer to a write: with more fields, and characters escaped.
+
+    The answer to a delete has the object, if a finalizer keeps it.
+    """
+    if action is Action.DELETE:
+        return PAGE_BYTES
+    return RESPONSE_BYTES + 2 * len(body) + 5 * sum(map(body.count, _ESCAPED_AS_SIX))
 
 
 def retry_if_expired(read: Callable[[], Reduced]) -> Reduced:
@@ -473,11 +501,14 @@ def _name_of(raw: Raw) -> responses.ObjectName:
 
 
 def _decode_item(
-    resource: Resource, raw: Raw, number: int, item: type[Item], reduce: Callable[[Item], Reduced]
+    resource: Resource, raw: Raw, number: int, item: type[Item], reduce: Callable[[Item], Reduced], share: Share | None
 ) -> Reduced | InvalidObject:
     try:
         return reduce(decode(raw, item))
     except InvalidObjectError as error:
         at = _name_of(raw)
-        key = ObjectKey(resource.kind, at.name or f"(number {number + 1} of a page)", at.namespace)
+        name = at.name[:_LONGEST_NAME] or f"(number {number + 1} of a page)"
+        key = ObjectKey(resource.kind, name, at.namespace[:_LONGEST_NAME])
+        if share:
+            share.take(_BYTES_OF_AN_INVALID_OBJECT)
         return InvalidObject(key, error.without_traceback())

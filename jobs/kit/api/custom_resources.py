@@ -18,7 +18,7 @@ from jobs.kit.values.resources import Resource, is_name
 
 # A run has 128 MiB of memory (cronjobs/). No status of a job is larger: it lists 100 conflicts at most.
 _MOST_SPEC_BYTES = 256 << 10
-_MOST_STATUS_BYTES = 256 << 10
+_MOST_STATUS_BYTES = 512 << 10
 
 # Of all files together: more would fill the terminal or the log.
 MAX_PROBLEMS = 1000
@@ -91,7 +91,8 @@ def _split(resource: Resource, read: _CustomResource) -> tuple[Head, bytes]:
     key = ObjectKey(resource.kind, at.name, at.namespace)
     status = bytes(read.status) if len(read.status) <= _MOST_STATUS_BYTES else b""
     terminating = at.deletion_timestamp is not None
-    return Head(key, at.uid, at.generation, terminating, status, at.creation_timestamp or ""), bytes(read.spec)
+    created = at.creation_timestamp or ""
+    return Head(key, at.uid, at.generation, terminating, status, created, at.resource_version), bytes(read.spec)
 
 
 def from_files(

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from msgspec import Struct
+import msgspec
+from msgspec import Struct, structs
 
 from jobs.kit.values.errors import ApiError, CredentialsError, InvalidObjectError
 from jobs.kit.values.reads import decode
 from jobs.kit.values.resources import Resource
+from jobs.kit.values.text import cut
 
 RESPONSE_BYTES = 512 << 10  # the longest response that is read, unless the request sets another limit
+_LONGEST_KIND = 253
 _METADATA_KIND = ("meta.k8s.io/v1", "PartialObjectMetadata")
 Form = TypeVar("Form", bound="TypeMeta")
 
@@ -22,7 +26,7 @@ class Request:
     """One HTTP request. `repeatable`: idempotent, so that it is retried if its response is lost.
 
     A body of more than `max_bytes` in the response is not read to its end. `compressed`: the server may compress the
-    response.
+    response. `weighs_response`: the response to a write may be as long as that.
     """
 
     method: str
@@ -34,11 +38,14 @@ class Request:
     tag: Any = None
     max_bytes: int = RESPONSE_BYTES
     compressed: bool = False
+    weighs_response: bool = False
 
     @property
     def weight(self) -> int:
         """The bytes that the request and its response may need: to a write, it has about the size of its body."""
-        return self.max_bytes if self.body is None else 2 * len(self.body)
+        if self.body is None or self.weighs_response:
+            return self.max_bytes
+        return 2 * len(self.body)
 
 
 @dataclass(frozen=True)
@@ -72,6 +79,13 @@ class Traffic:
     retries: int = 0
     bytes_received: int = 0
     bytes_sent: int = 0
+
+    def add(self, other: Traffic) -> None:
+        """Add the counts of other requests."""
+        self.requests.update(other.requests)
+        self.retries += other.retries
+        self.bytes_received += other.bytes_received
+        self.bytes_sent += other.bytes_sent
 
 
 class TypeMeta(Struct, rename="camel"):
@@ -115,12 +129,15 @@ def error_of(response: Response) -> ApiError | None:
     if not response.status:
         return ApiError(0, response.error)
     if response.status == 401:
-        return ApiError(401, "Unauthorized: the API server does not accept these credentials; check the context's user")
+        todo = "check that the token or certificate is of this cluster and has not expired"
+        return ApiError(401, f"Unauthorized: the API server does not accept these credentials; {todo}")
     status = _decode_status(response)
     if status is None:
         text = response.body[:200].decode(errors="replace").strip()
         message = f"HTTP {response.status} for {response.request.method} {response.request.path}: {text}"
         return ApiError(response.status, message)
+    if response.request.body is None:  # else the message may quote values, and apply.py redacts it first
+        return ApiError(response.status, cut(status.message) or f"HTTP {response.status}")
     causes = (status.details and status.details.causes) or []
     reasons, fields = [cause.reason for cause in causes], {cause.field for cause in causes}
     return ApiError(response.status, status.message or f"HTTP {response.status}", reasons, fields)
@@ -140,7 +157,8 @@ def decode_response(response: Response, form: type[Form], kind: tuple[str, str])
     except InvalidObjectError as invalid:
         raise ApiError(0, f"{mismatch(response, kind[1])}: {invalid.why}") from None
     if (found.api_version, found.kind) != kind:
-        raise ApiError(0, f"{mismatch(response, kind[1])} of {kind[0]}, but {found.kind!r} of {found.api_version!r}")
+        other = f"{found.kind[:_LONGEST_KIND]!r} of {found.api_version[:_LONGEST_KIND]!r}"
+        raise ApiError(0, f"{mismatch(response, kind[1])} of {kind[0]}, but {other}")
     return found
 
 
@@ -185,10 +203,22 @@ def mismatch(response: Response, what: str) -> str:
     return f"the answer to {response.request.method} {response.request.path.partition('?')[0]} is not {what}"
 
 
+def with_message(body: bytes, change: Callable[[str], str]) -> bytes:
+    """Return the body of an error with a changed message; without a Status, the whole text is its message."""
+    status = _status_in(body)
+    if status is None:
+        return change(body.decode(errors="replace")).encode()
+    return msgspec.json.encode(structs.replace(status, message=change(status.message)))
+
+
 def _decode_status(response: Response) -> _Status | None:
+    return _status_in(response.body)
+
+
+def _status_in(body: bytes) -> _Status | None:
     """Return the Status in a response, or None: a proxy may answer in place of the API server."""
     try:
-        status = decode(response.body, _Status)
+        status = decode(body, _Status)
     except InvalidObjectError:
         return None
     return status if (status.api_version, status.kind) == ("v1", "Status") else None

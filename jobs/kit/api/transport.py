@@ -18,11 +18,13 @@ from itertools import count
 from time import monotonic
 from typing import Any
 
+from jobs.kit.api import responses
 from jobs.kit.api.curl import Ended, Transfers
 from jobs.kit.api.endpoint import Endpoint
 from jobs.kit.api.responses import RESPONSE_BYTES, Request, Response, Traffic
 from jobs.kit.values import errors
 from jobs.kit.values.errors import ChoresError, ConfigurationError, StoppedError, UnreachableError
+from jobs.kit.values.text import HIDDEN
 
 _CLOSE = timedelta(seconds=5)  # a Date has whole seconds, and a response takes some time
 _FARTHEST = timedelta(days=3650)  # a larger difference is a broken header, not a clock: TLS would fail too
@@ -33,6 +35,7 @@ RETRY_SECONDS = 30  # how long after its first attempt a request may be retried
 STOP_SECONDS = 4.0  # how long requests in flight may take after a stop
 LONGEST_PAUSE_SECONDS = 10.0
 BYTES_IN_FLIGHT = IN_FLIGHT * RESPONSE_BYTES  # of requests and their responses: a run has 128 MiB of memory (cronjobs/)
+_SHORTEST_TOKEN = 8  # a shorter one may be part of any word
 _LONGEST_WAIT = 0.2  # between two checks for a stop
 _RETRIED = frozenset({429, 500, 502, 503, 504})
 # With the quotes of the JSON string: in a longer message that quotes this text, they are escaped.
@@ -141,7 +144,7 @@ class Transport:
 
     `stopping` is called before each new request. Once it returns true, no request is started, and those in flight are
     finished. If the server accepts no connection, requests fail after `unreached_seconds`; `on_unreached` is called
-    with the first error.
+    with the first error. `message` changes the message of each error of the server.
     """
 
     endpoint: Endpoint
@@ -152,6 +155,7 @@ class Transport:
     retry_seconds: float = RETRY_SECONDS
     unreached_seconds: float = RETRY_SECONDS
     on_unreached: Callable[[str], None] = lambda error: None
+    message: Callable[[str], str] | None = None
     traffic: Traffic = field(init=False, default_factory=Traffic)
     clock: ServerClock = field(init=False, default_factory=ServerClock)
     _has_succeeded: bool = field(init=False, default=False)
@@ -160,6 +164,7 @@ class Transport:
     _order: Iterator[int] = field(init=False, default_factory=count)
     _stop_by: float | None = field(init=False, default=None)
     _no_credentials: str = field(init=False, default="")
+    _token: bytes = field(init=False, default=b"", repr=False)  # of the last request
 
     def send(self, request: Request) -> Response:
         """Send one request and return its response.
@@ -260,6 +265,10 @@ class Transport:
         """Return the response, and the seconds until the next attempt; None: this response is final."""
         request, status = attempt.request, ended.status
         body = attempt.received.getvalue()
+        if status >= 300 and len(self._token) >= _SHORTEST_TOKEN:  # an error may quote the headers of its request
+            body = body.replace(self._token, HIDDEN.encode())
+        if status >= 300 and self.message:
+            body = responses.with_message(body, self.message)
         self._reached = self._reached or ended.is_sent
         self.traffic.requests[request.method] += 1
         self.traffic.bytes_received += ended.received
@@ -299,6 +308,7 @@ class Transport:
         if self._no_credentials:
             raise ConfigurationError(self._no_credentials)
         authorization = self.endpoint.authorization()
+        self._token = authorization.partition(" ")[2].encode()
         if authorization:
             headers.append(f"Authorization: {authorization}")
         return [*headers, *self.endpoint.impersonation]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from base64 import b64decode
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -24,6 +23,7 @@ from jobs.kit.data.contents import (
 )
 from jobs.kit.data.objects import Header, ObjectReducer, ReducedObject, WholeObject
 from jobs.kit.values.errors import ApiError, InvalidObjectError
+from jobs.kit.values.hidden import quoted_forms
 from jobs.kit.values.model import Action, Body, Change, Deletion, FieldDiff, NewBody, ObjectKey, Recreation
 from jobs.kit.values.reads import decode
 from jobs.kit.values.text import HIDDEN, listed
@@ -110,7 +110,6 @@ def fields_changed(found: Sequence[FieldDiff], managers: Iterable[str]) -> str:
 
 # https://github.com/kubernetes/apimachinery/blob/master/pkg/api/validation/objectmeta.go
 _LONGEST_ANNOTATIONS = 256 << 10
-_SHORTEST_HIDDEN = 4  # a shorter value, such as "a", would redact most of the text
 
 
 class ContentManifest(NewBody, frozen=True, gc=False):
@@ -176,7 +175,7 @@ class ContentManifest(NewBody, frozen=True, gc=False):
             return text
         if not isinstance(self.content, Content):
             return "(not shown: it may quote a value of the Secret)"
-        for spelling in sorted(_quoted_forms(self.content), key=len, reverse=True):
+        for spelling in sorted(quoted_forms(self.content.data.values()), key=len, reverse=True):
             text = text.replace(spelling, HIDDEN)
         return text
 
@@ -271,12 +270,3 @@ def repair(manifest: ContentManifest, actual: ReducedObject, recreated: ContentM
         return Change(Action.REPLACE, Replacement(manifest, actual))
     # The new object has no labels and annotations of other clients: this manager would own them.
     return Change(Action.RECREATE, Recreation(Deletion(actual.uid, actual.resource_version), recreated or manifest))
-
-
-def _quoted_forms(content: Content) -> set[str]:
-    """Return the forms in which values of a Secret may be quoted: in base64, and decoded, line by line."""
-    found = set(content.data.values())
-    for value in content.data.values():
-        with suppress(ValueError):  # not base64; kube-apiserver never serves that
-            found |= set(b64decode(value).decode(errors="replace").splitlines())
-    return {spelling for spelling in found if len(spelling) >= _SHORTEST_HIDDEN}

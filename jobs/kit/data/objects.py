@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from msgspec import Raw, Struct
@@ -31,6 +32,9 @@ from jobs.kit.values.stamps import MANAGER
 CONTENT_BYTES = 16 << 20
 _BYTES_OF_KEYS = 4 << 20  # of the keys that find equal headers
 _BYTES_OF_A_KEY = 200
+_BYTES_OF_AN_OBJECT = 150  # without its texts, in a map by name and namespace
+_BYTES_OF_A_NAME = 300
+_BYTES_OF_A_HEADER = 1000  # without its texts
 _MOST_RAW_BYTES = 4096
 _LONGEST_VALUES = 4096  # of the labels or annotations that a job uses
 _MOST_OWNED_KEYS = 100
@@ -78,6 +82,22 @@ class Header(Struct, frozen=True, gc=False):
 NO_HEADER = Header(
     {}, {}, Ownership(field_set(()), (), has_immutable=False, labels=frozenset(), annotations=frozenset())
 )
+
+
+def size_of(*texts: str | bytes) -> int:
+    """Return the bytes that texts take in memory."""
+    return sum(map(sys.getsizeof, texts))
+
+
+def _size_if_new(interned: str, name: str) -> int:
+    """Return the bytes of a name, and of its entries in maps; none if it was interned before."""
+    return _BYTES_OF_A_NAME + size_of(name) if interned is name else 0
+
+
+def _size_of_header(header: Header) -> int:
+    owned = header.ownership
+    texts = (*header.labels.items(), *header.annotations.items(), owned.others, owned.labels, owned.annotations)
+    return _BYTES_OF_A_HEADER + size_of(*chain.from_iterable(texts), header.owner_references, header.finalizers)
 
 
 def _ownership(entries: Sequence[ManagedFieldsEntry], layout: Layout) -> Ownership:
@@ -190,10 +210,13 @@ class ObjectReducer:
     `used` are the keys of labels and annotations to keep; None: all of them. Contents and long annotations may take
     `room` bytes together. A content beyond that is reduced to digests. An object with long annotations beyond that is
     invalid: then `has_refused` is true. Which objects these are depends on the order in which they are reduced.
+    `take` is called with the bytes of each reduced object, without its content.
     """
 
-    def __init__(self, used: Collection[str] | None, room: int = CONTENT_BYTES) -> None:
-        self._used = used
+    def __init__(
+        self, used: Collection[str] | None, room: int = CONTENT_BYTES, take: Callable[[int], None] | None = None
+    ) -> None:
+        self._used, self._take = used, take
         self._all_room = room
         self.clear()
 
@@ -217,10 +240,15 @@ class ObjectReducer:
         """
         metadata = read.metadata
         whole = content or (read.content(layout) if isinstance(read, WholeObject) else None)
+        namespace, name = sys.intern(metadata.namespace), sys.intern(metadata.name)
+        version = f"{metadata.uid} {metadata.resource_version}"
+        if self._take:
+            self._take(_BYTES_OF_AN_OBJECT + size_of(version) + _size_if_new(namespace, metadata.namespace))
+            self._take(_size_if_new(name, metadata.name))
         return ReducedObject(
-            sys.intern(metadata.namespace),
-            sys.intern(metadata.name),
-            f"{metadata.uid} {metadata.resource_version}",
+            namespace,
+            name,
+            version,
             self._header(layout, metadata),
             self._content(whole, metadata.uid) if whole else None,
         )
@@ -279,6 +307,8 @@ class ObjectReducer:
         if header is None:
             self._room_for_keys -= len(key)
             header = self._headers[key] = self._reduce_header(layout, metadata, entries)
+            if self._take:
+                self._take(_size_of_header(header))
         return header
 
     def _reduce_header(self, layout: Layout, metadata: Metadata, entries: Sequence[ManagedFieldsEntry]) -> Header:

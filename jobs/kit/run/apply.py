@@ -30,6 +30,7 @@ from jobs.kit.values.model import (
 )
 from jobs.kit.values.reads import PartialObject, decode, decode_list
 from jobs.kit.values.resources import Resource
+from jobs.kit.values.text import cut
 
 _TURN = 4 * IN_FLIGHT
 _IMMUTABLE = ("field is immutable", "cannot change roleRef")  # parts of messages of the API server
@@ -62,9 +63,16 @@ def apply(
 
 
 def write_statuses(
-    cluster: Cluster, status_updates: Iterable[StatusUpdate], resources: Mapping[str, Resource], dry_run: DryRun
+    cluster: Cluster,
+    status_updates: Iterable[StatusUpdate],
+    resources: Mapping[str, Resource],
+    dry_run: DryRun,
+    conflicts: list[StatusUpdate] | None = None,
 ) -> Iterator[Result]:
-    """Write statuses and the Events that go with them; yield a result for each that could not be written."""
+    """Write statuses and the Events that go with them; yield a result for each that could not be written.
+
+    Those of another version of their resource are added to `conflicts`.
+    """
     if dry_run is not DryRun.NONE:
         return
     rest = iter(status_updates)
@@ -78,6 +86,8 @@ def write_statuses(
             _, status_update = response.request.tag
             if error := error_of(response):
                 yield from _failed_status(status_update, error)
+                if error.status == 409 and conflicts is not None:
+                    conflicts.append(status_update)
             else:
                 written.append(status_update)
         for response in cluster.create_events((each.event, each) for each in written if each.event):
@@ -95,6 +105,12 @@ def _failed_status(status_update: StatusUpdate, error: ApiError, *, is_event: bo
         reason = "its Event cannot be created" if is_event else "its status cannot be written"
         finding = Finding("status-failed", Severity.CRITICAL, status_update.key, reason)
         yield Result(finding, Outcome.FAILED, error.message, error.exit_code, error.cause, error.refused_by, is_event)
+
+
+def status_conflict(status_update: StatusUpdate) -> Result:
+    """Return the result of a status that other clients wrote at each attempt."""
+    finding = Finding("status-failed", Severity.CRITICAL, status_update.key, "its status cannot be written")
+    return Result(finding, Outcome.FAILED, "other clients write it at the same time", ExitCode.FAILED)
 
 
 class _Writer:
@@ -324,7 +340,7 @@ def _result_of(finding: Finding, response: Response) -> Result:
     if finding.action is Action.DELETE and error.status == 409:
         # The reason for the delete may be obsolete: the object changed after it was read.
         return Result(finding, Outcome.SKIPPED, "changed meanwhile: the next run reads it again")
-    message = finding.change.body.redact(error.message) if finding.change else error.message
+    message = cut(finding.change.body.redact(error.message) if finding.change else error.message)
     if _is_conflict(response, error):
         # If the response to an earlier attempt was lost, the conflict may be with the run's own write.
         others = error.status == 409 and (response.attempts == 1 or response.request.method == "POST")
@@ -346,7 +362,7 @@ def _result_of_accepted(finding: Finding, response: Response) -> Result:
     finding = _with_action_taken(finding, finding.change, response)
     if not changed:
         return Result(finding, Outcome.DONE)
-    note = f"admission changed {', '.join(changed)}: the server stored other values than the run sent"
+    note = f"admission changed {cut(', '.join(changed))}: the server stored other values than the run sent"
     # A roll that did not restart the pods has failed: else no later run would repeat it.
     lost = finding.action is Action.ROLL
     outcome, code = (Outcome.FAILED, ExitCode.FAILED) if lost else (Outcome.DONE, ExitCode.DONE)

@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from itertools import zip_longest
+from typing import Any
 
 import click
 
@@ -30,29 +31,33 @@ def explain(
     job_options: OptionsOfJob,
     where: ObjectKey,
     explanation: Explain[Observed, Settings],
+    at: Callable[[Job[OptionsOfJob, Settings, Observed], Session], tuple[Any, Session]] = lambda *here: here,
+    cluster: str = "",
 ) -> ExitCode:
     """Print the explanation of a plan that is not written, and return the exit code.
 
-    `where` is a namespace, or an object there of any kind.
+    `where` is a namespace, or an object there of any kind. `at` returns the job and the session in another `cluster`.
     """
 
     def body(session: Session) -> ExitCode:
-        check_namespace(session.cluster(), session.connection, session.options)
-        plan, observed = evaluate(job, session, job_options)
+        if not job.observe_from:
+            check_namespace(session.cluster(), session.connection, session.options)
+        there, session = at(job, session)
+        plan, observed = evaluate(there, session, job_options)
         settings = settings_of(job, session, job_options)
         found = explanation(where, plan, observed, settings, session.transport.clock.now())
-        _write(job.name, where, found, job_options.run)
+        _write(job.name, where, cluster, found, job_options.run)
         return ExitCode.DONE
 
     return in_session(job.name, job_options.run, body)
 
 
-def _write(job: str, where: ObjectKey, found: Explanation, options: RunOptions) -> None:
+def _write(job: str, where: ObjectKey, cluster: str, found: Explanation, options: RunOptions) -> None:
     """Print the explanation; `-o json` and `-o yaml` have the shape in docs/report.md."""
     if options.output == "text":
         for line in _lines(found, options):
             click.echo(line)
-        named = f"{where.namespace}/{where.name}" if where.name else where.namespace
+        named = "/".join(filter(None, (cluster, where.namespace, where.name)))
         click.echo(f"{job} --explain {named}: {brief(found.summary)}")
         return
     document = {

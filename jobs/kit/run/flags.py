@@ -15,7 +15,7 @@ import click
 
 from jobs.kit.run import log
 from jobs.kit.values.model import DryRun, ObjectKey, RunOptions, Severity
-from jobs.kit.values.registry import JOBS, REPAIR, SETTINGS
+from jobs.kit.values.registry import CLUSTERS, JOBS, REPAIR, SETTINGS
 from jobs.kit.values.resources import is_label, is_name
 
 # Not in messages that show a command: of the output or of writing, or with a URL that may contain a password.
@@ -32,12 +32,14 @@ _NOT_GIVEN = (
 )
 FORMATS = ("text", "json", "yaml")
 PREFIX = "CHORES_"
+# The CronJob sets it, and a settings ConfigMap cannot: its keys get the prefix.
+_OF_CRONJOBS = {"--clusters": "KUBE_CHORES_CLUSTERS"}
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def variable(flag: str) -> str:
     """Return the environment variable of an option, as in CHORES_DRY_RUN for --dry-run."""
-    return PREFIX + flag.lstrip("-").replace("-", "_").upper()
+    return _OF_CRONJOBS.get(flag) or PREFIX + flag.lstrip("-").replace("-", "_").upper()
 
 
 class Option(click.Option):
@@ -165,19 +167,20 @@ def metrics(command: F) -> F:
     return command
 
 
-def explain(text: str) -> Callable[[F], F]:
-    """Return the option that explains a namespace, or an object there, instead of a run. `text` is its help.
+def where(_context: click.Context, _parameter: click.Parameter, value: str | None) -> ObjectKey | None:
+    """Return the namespace, or the object there, of the option that explains it.
 
-    Its value has no kind: objects of several kinds may have the name.
+    It has no kind: objects of several kinds may have the name.
     """
-    return option("--explain", settable=False, metavar="NAMESPACE[/NAME]", callback=_where, help=text)
-
-
-def _where(_context: click.Context, _parameter: click.Parameter, value: str | None) -> ObjectKey | None:
     namespace, slash, name = (value or "").partition("/")
     if value is not None and not (is_label(namespace) and is_name(name) == bool(slash)):
         raise click.BadParameter(f"{value!r} is not NAMESPACE or NAMESPACE/NAME.")
     return None if value is None else ObjectKey("", name, namespace)
+
+
+def explain(text: str, metavar: str = "NAMESPACE[/NAME]", callback: Callable[..., Any] = where) -> Callable[[F], F]:
+    """Return the option that explains a namespace, or an object there, instead of a run. `text` is its help."""
+    return option("--explain", settable=False, metavar=metavar, callback=callback, help=text)
 
 
 def url(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
@@ -232,8 +235,11 @@ def named(context: click.Context, name: str) -> str:
 def origin(context: click.Context, option: Option) -> str:
     """Return the key and the ConfigMaps of a variable that sets an option in a pod; else an empty string."""
     is_repair = context.get_parameter_source("repair") is click.core.ParameterSource.COMMANDLINE
-    own = f"{REPAIR if is_repair else context.info_name}-settings"
-    is_set = option.variable in os.environ and _is_set(context, option.name or "")
+    account = REPAIR if is_repair else CLUSTERS if context.params.get("clusters") else context.info_name
+    own = f"{account}-settings"
+    is_set = (
+        option.variable.startswith(PREFIX) and option.variable in os.environ and _is_set(context, option.name or "")
+    )
     if not is_set or not _is_in_pod() or own not in SETTINGS:  # other commands have no ConfigMap
         return ""
     return f" from key {option.variable.removeprefix(PREFIX)} of ConfigMap {own} or kube-chores-settings"
@@ -262,7 +268,7 @@ def report_variables(context: click.Context) -> None:
 
 def _is_of_the_pod(name: str) -> bool:
     """Whether the CronJob sets this variable in each of its pods."""
-    return name == "NAMESPACE" and _is_in_pod()
+    return name in ("NAMESPACE", *_OF_CRONJOBS.values()) and _is_in_pod()
 
 
 def _is_in_pod() -> bool:

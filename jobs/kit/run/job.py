@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from jobs.kit.api.cluster import Cluster
 from jobs.kit.api.connect import Connection
@@ -14,6 +14,9 @@ from jobs.kit.values.conditions import StatusUpdate
 from jobs.kit.values.model import Dependency, Finding, Plan, Result, RunOptions
 from jobs.kit.values.reads import Download, ReadResult
 from jobs.kit.values.resources import Resource
+
+if TYPE_CHECKING:
+    from jobs.kit.run.session import Session
 
 
 class Observation(Protocol):
@@ -75,6 +78,19 @@ class Steps:
     wait_seconds: float = 0.0
 
 
+class Execution(Protocol):
+    """A run: its phases, and its metrics after them. `writes`: whether it is no dry run."""
+
+    cluster: Cluster
+    writes: bool
+
+    def execute(self) -> tuple[Plan, Sequence[Result]]:
+        """Run the phases; return the plan and the result of each of its findings, sorted."""
+
+    def gauges(self, results: Sequence[Result]) -> Iterable[Sample]:
+        """Return the metrics of the run."""
+
+
 @dataclass(frozen=True)
 class Job(Generic[OptionsOfJob, Settings, Observed]):
     """A job: its name, its functions, and how the runner has to run it.
@@ -84,6 +100,11 @@ class Job(Generic[OptionsOfJob, Settings, Observed]):
     - `status_updates`: the statuses and Events of a run. None: the job writes none.
     - `steps`: the run observes again after its writes. None: it observes once, and reads only write conflicts again.
     - `metrics`: the metrics of a run that only this job has. None: it has none.
+    - `observe_from`: returns `observe` with a connection to another cluster that it reads too. None: it reads only the
+      one of the session.
+    - `execution`: how a run is executed that has several clusters. None: in one.
+    - `renew`: observes again, after `observe`, what a plan with deletions depends on. None: `observe` has the order.
+    - `summary`: what is kept of a run in one of several clusters.
     - `own_cronjob`: the CronJob in the manifests that runs the job like this. Empty: the one with the job's name.
     """
 
@@ -97,6 +118,10 @@ class Job(Generic[OptionsOfJob, Settings, Observed]):
     steps: Steps | None = None
     metrics: Metrics[Observed, Settings] | None = None
     own_cronjob: str = ""
+    observe_from: Callable[[Session], Callable[[Cluster, Settings], Observed]] | None = None
+    execution: Callable[[Job[Any, Any, Any], Session, OptionsOfJob], Execution] | None = None
+    renew: Callable[[Cluster, Settings], Observed] | None = None
+    summary: Callable[[Observed, Settings, Plan, Sequence[Result]], Any] | None = None
 
     @property
     def cronjob(self) -> str:

@@ -128,7 +128,7 @@ class _Rows:
             group = each.finding.object.kind.lower(), _verb(each, options)
             self._groups.setdefault(group, []).append(each)
         most = None if options.verbose else _MAX_ROWS
-        turns = (in_turns(group, lambda each: each.finding.object.namespace)[:most] for group in self._groups.values())
+        turns = (in_turns(group, _place)[:most] for group in self._groups.values())
         self._shown = {id(each) for group in turns for each in group}
 
     def have(self, result: Result) -> bool:
@@ -140,6 +140,10 @@ class _Rows:
         for (kind, verb), results in self._groups.items():
             if number := sum(not self.have(each) for each in results):
                 yield f"... and {number} more: {visible(kind)} {verb}; -v or -o json shows all of them"
+
+
+def _place(result: Result) -> tuple[str, str]:
+    return result.cluster, result.finding.object.namespace
 
 
 def _verb(result: Result, options: RunOptions) -> str:
@@ -191,7 +195,8 @@ def indented(text: str, indent: str, further: str = "") -> list[str]:
 
 def _cells(result: Result, options: RunOptions) -> tuple[str, str, str, str]:
     finding = result.finding
-    return _name(finding), brief(finding.object.namespace), _verb(result, options), _message(result)
+    where = "/".join(filter(None, (result.cluster, finding.object.namespace)))
+    return _name(finding), brief(where), _verb(result, options), _message(result)
 
 
 def _name(finding: Finding) -> str:
@@ -325,6 +330,7 @@ def _document(report: Report, results: Sequence[dict[str, Any]]) -> dict[str, An
 def _result_document(result: Result) -> dict[str, Any]:
     finding = result.finding
     document = {
+        "cluster": result.cluster,
         "object": {key: value for key, value in finding.object._asdict().items() if value},
         "code": finding.code,
         "severity": finding.severity.value,
@@ -369,14 +375,15 @@ def _format_text(report: Report, less_severe: int) -> Iterator[str]:
 
 
 @contextmanager
-def progress(job: str, writes: int, options: RunOptions) -> Iterator[Callable[[int], None]]:
+def progress(job: str, number: int, options: RunOptions, what: str = "writing") -> Iterator[Callable[[int], None]]:
     """Yield a function that counts writes in a progress bar on a terminal; not in a pipe, nor for small runs."""
     overwrites_lines = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-    if writes <= 100 or options.dry_run is DryRun.CLIENT or not overwrites_lines:
+    is_small = options.dry_run is DryRun.CLIENT or number <= 100
+    if (what == "writing" and is_small) or not (number and overwrites_lines):
         yield lambda _writes: None
         return
-    label = f"{job}: writing"
+    label = f"{job}: {what}"
     with click.progressbar(
-        length=writes, label=label, show_pos=True, width=20, update_min_steps=50, file=sys.stderr
+        length=number, label=label, show_pos=True, width=20, update_min_steps=50, file=sys.stderr
     ) as bar:
         yield bar.update

@@ -1,12 +1,12 @@
 """One run of a job, with the same phases for every job: observe, plan, apply, read again what is left, report.
 
-`run()` is the entry point, and `evaluate()` that of commands that only read. `_Run.execute()` has the phases in their
+`run()` is the entry point, and `evaluate()` that of commands that only read. `Run.execute()` has the phases in their
 order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
@@ -36,7 +36,6 @@ from jobs.kit.run.results import (
 from jobs.kit.run.session import (
     Measured,
     Session,
-    Stop,
     brake_message,
     check_namespace,
     clock_message,
@@ -113,8 +112,9 @@ def _run(
 ) -> ExitCode:
     options, connection = session.options, session.connection
     measured.session = session
-    created = _create(job, session, job_options)
-    check_namespace(created.cluster, connection, options)
+    created = job.execution(job, session, job_options) if job.execution else _create(job, session, job_options)
+    if not job.observe_from:  # else it is a namespace of another cluster
+        check_namespace(created.cluster, connection, options)
     log_target(job.name, connection, options)
     plan, results = created.execute()
     code = session.stopping.exit_code or _exit_code(results, options)
@@ -132,9 +132,11 @@ def _run(
 
 def _create(
     job: Job[OptionsOfJob, Settings, Observed], session: Session, job_options: OptionsOfJob
-) -> _Run[Settings, Observed]:
+) -> Run[Settings, Observed]:
     cluster, settings = session.cluster(job.limits.writes_per_second), settings_of(job, session, job_options)
-    return _Run(job, cluster, settings, job_options.run, session.stopping, session.namespace)
+    if job.observe_from:
+        job = replace(job, observe=job.observe_from(session))
+    return Run(job, cluster, settings, job_options.run, session.stopping, session.namespace)
 
 
 def settings_of(job: Job[OptionsOfJob, Settings, Observed], session: Session, job_options: OptionsOfJob) -> Settings:
@@ -149,7 +151,7 @@ def _exit_code(results: Sequence[Result], options: RunOptions) -> ExitCode:
     return next((code for code in _PRECEDENCE if code in codes), ExitCode.DONE)
 
 
-class _Run(Generic[Settings, Observed]):
+class Run(Generic[Settings, Observed]):
     """One run; `observed` is what it read last, and `plan` its plan."""
 
     observed: Observed
@@ -161,9 +163,12 @@ class _Run(Generic[Settings, Observed]):
         cluster: Cluster,
         settings: Settings,
         options: RunOptions,
-        stopping: Stop,
+        stopping: Callable[[], bool],
         namespace: str,
+        *,
+        is_quiet: bool = False,
     ) -> None:
+        self.is_quiet = is_quiet  # without a progress bar
         self.job, self.cluster, self.settings, self.options, self.stopping = job, cluster, settings, options, stopping
         self.namespace = namespace  # the operator's own; other namespaces may belong to tenants
         self.writes = options.dry_run is DryRun.NONE
@@ -216,6 +221,8 @@ class _Run(Generic[Settings, Observed]):
         observed = self.job.observe(self.cluster, self.settings)
         observed = self._read_documents(observed, sorted(self.needed)) if self.needed else observed
         plan, self.observed = self._plan_until_complete(observed)
+        if self.job.renew and any(each.action is Action.DELETE for each in plan.findings):
+            plan, self.observed = self._plan_until_complete(self.job.renew(self.cluster, self.settings))
         limits = self.job.limits
         self.plan = block_deletes(plan, limits.max_deletes) if limits.brake else plan
 
@@ -404,5 +411,5 @@ class _Run(Generic[Settings, Observed]):
 
     def _apply(self, findings: Sequence[Finding]) -> list[Result]:
         writes = sum(1 for finding in findings if finding.change)
-        with report.progress(self.job.name, writes, self.options) as progress:
+        with report.progress(self.job.name, 0 if self.is_quiet else writes, self.options) as progress:
             return list(apply(self.cluster, findings, self.job.resources, self.options.dry_run, progress))

@@ -195,7 +195,8 @@ def unreachable_message(connection: Connection, error: UnreachableError) -> str:
         check = check or "check that network policies let this pod reach the API server"
         return f"no connection to the cluster: {error}; {check}"
     check = check or "check that the cluster is running, that the context is correct, and check the VPN or proxy"
-    return f"no connection to the cluster of context {connection.context}: {error}; {check}"
+    which = f"the cluster of context {connection.context}" if connection.endpoint.server in str(error) else "a cluster"
+    return f"no connection to {which}: {error}; {check}"
 
 
 def clock_message(ahead: timedelta) -> str:
@@ -207,7 +208,7 @@ def clock_message(ahead: timedelta) -> str:
 
 def brake_message(job: str, cronjob: str, brake: Brake, connection: Connection, options: RunOptions) -> Lines:
     """Return what a brake blocked, and the command that allows it in one run."""
-    chosen = [(brake.option, brake.value), *([brake.only] if brake.only else [])]
+    chosen = [(brake.option, brake.value), *zip(brake.only[::2], brake.only[1::2], strict=True)]
     if connection.in_pod:
         name = f"{cronjob}-lift-{secrets.token_hex(3)}"
         variables = " ".join(f"{variable(option)}={value}" for option, value in chosen)

@@ -6,7 +6,7 @@ https://github.com/kubernetes/community/blob/master/contributors/devel/sig-archi
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Container, Mapping
+from collections.abc import Collection, Container, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -43,17 +43,20 @@ class Condition(Struct, frozen=True, rename="camel"):
 class StatusUpdate:
     """The status to write to a custom resource, and an Event if its condition changed.
 
-    `status` is None for an object of another API, such as a Deployment: it only gets the Event.
+    `status` is None for an object of another API, such as a Deployment: it only gets the Event. `version` is the
+    resourceVersion, if another job must not have written the status meanwhile: conditions are one list.
     """
 
     key: ObjectKey
     uid: str
     status: Mapping[str, Any] | None
     event: Mapping[str, Any] | None = None
+    version: str = ""
 
     def encode(self) -> bytes:
         """Return the merge patch of the status. With the uid, the API server refuses it for a recreated resource."""
-        return msgspec.json.encode({"metadata": {"uid": self.uid}, "status": self.status})
+        unchanged = {"resourceVersion": self.version} if self.version else {}
+        return msgspec.json.encode({"metadata": {"uid": self.uid, **unchanged}, "status": self.status})
 
 
 def timestamp(time: datetime) -> str:
@@ -88,13 +91,17 @@ def status_update(
     now: datetime,
     *,
     transient: Container[str],
+    of_others: Collection[str] = (),
+    version: str = "",
     **fields: Any,
 ) -> StatusUpdate | None:
     """Return the update that sets condition `ready` and `fields`, with an Event if the condition changed.
 
+    It is condition Ready, or another one of a job that writes only a part of the status: that one, and `fields`.
     `before` is the status that an earlier run wrote, a Struct with `observed_generation`, `conditions` and `fields`.
     Returns None if the status is up to date. Conditions of other clients stay. The lastTransitionTime stays unless the
-    condition's status changed. If it is not ready for a reason that is not `transient`, a person must act first.
+    condition's status changed. If it is not ready for a reason that is not `transient`, a person must act first. The
+    fields `of_others` are those that another job writes; `version` is the resourceVersion, if it may write conditions.
     """
     old = {each.type: each for each in before.conditions}
 
@@ -103,20 +110,24 @@ def status_update(
         time = last.last_transition_time if last and last.status == condition.status else timestamp(now)
         return structs.replace(condition, observed_generation=head.generation, last_transition_time=time)
 
-    made = [stamped(ready)]
-    if ready.status != "True":
+    made, is_part = [stamped(ready)], ready.type != READY
+    if ready.status != "True" and not is_part:
         is_stalled = ready.status == "False" and ready.reason not in transient
         made.append(stamped(structs.replace(ready, type=STALLED if is_stalled else RECONCILING, status="True")))
-    others = (each for each in before.conditions if each.type not in (READY, RECONCILING, STALLED))
-    after = structs.replace(before, observed_generation=head.generation, conditions=(*others, *made), **fields)
+    own = (ready.type,) if is_part else (READY, RECONCILING, STALLED)
+    others = (each for each in before.conditions if each.type not in own)
+    observed = before.observed_generation if is_part else head.generation
+    after = structs.replace(before, observed_generation=observed, conditions=(*others, *made), **fields)
     if after == before:
         return None
     condition = made[0]
-    is_changed = condition != old.get(READY)
+    is_changed = condition != old.get(ready.type)
     new_event = event(head.key, resource.api_version, head.uid, condition, now) if is_changed else None
     # Every field: a merge patch keeps a field that it does not contain, and null removes it.
     patch = {name: None if value == "" else value for name, value in msgspec.to_builtins(after).items()}
-    return StatusUpdate(head.key, head.uid, patch, new_event)
+    kept = {*patch} - {*fields, "conditions"} if is_part else set(of_others)
+    patch = {name: value for name, value in patch.items() if name not in kept}
+    return StatusUpdate(head.key, head.uid, patch, new_event, head.version if is_part else version)
 
 
 def event(

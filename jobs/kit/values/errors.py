@@ -26,10 +26,10 @@ _AUTHORIZER = re.compile(r'is forbidden: User "[^"]*" cannot ')
 # The prefix of a policy's own text: a policy of the API server, or of a policy engine behind a webhook.
 # https://github.com/kubernetes/apiserver/blob/master/pkg/admission/plugin/policy/validating/dispatcher.go
 # https://github.com/kubernetes/apiserver/blob/master/pkg/admission/plugin/webhook/errors/statuserror.go
-_POLICY = re.compile(r"ValidatingAdmissionPolicy '(?P<name>[^']*)' (with binding '[^']*' )?denied request: ")
-_WEBHOOK = re.compile(r'admission webhook "(?P<name>[^"]*)" denied the request')
+_POLICY = re.compile(r"ValidatingAdmissionPolicy '(?P<name>[^']{0,253})' (with binding '[^']*' )?denied request: ")
+_WEBHOOK = re.compile(r'admission webhook "(?P<name>[^"]{0,253})" denied the request')
 FAILED_WEBHOOK = "Internal error occurred: failed calling webhook "  # its name follows, in quotes
-_FAILED_WEBHOOK = re.compile(FAILED_WEBHOOK + r'"(?P<name>[^"]*)"')
+_FAILED_WEBHOOK = re.compile(FAILED_WEBHOOK + r'"(?P<name>[^"]{0,253})"')
 
 # The codes of failed writes that the namespace of the object may have caused.
 QUOTA_EXCEEDED = "quota-exceeded"
@@ -168,6 +168,13 @@ class ApiError(ChoresError):
     def exit_code(self) -> ExitCode:  # type: ignore[override]
         """2 if rights are missing or a policy denied the write, else 1."""
         return ExitCode.REFUSED if self.is_permission or self.is_policy else ExitCode.FAILED
+
+
+class TooMuchError(ApiError):
+    """One of several clusters has so much that the run cannot keep it in memory together with others."""
+
+    def __init__(self) -> None:
+        super().__init__(0, "its namespaces, copies and changes are too many to keep in memory; limit its rules")
 
 
 class CredentialsError(ApiError):

@@ -218,13 +218,13 @@ class Dependency(NamedTuple):
 class Brake(NamedTuple):
     """Why a brake blocks writes that may be a mistake, and the option and value that allow them in one run.
 
-    `only` are an option and a value that limit that run.
+    `only` are options, each with a value, that limit that run.
     """
 
     message: str
     option: str
     value: str
-    only: tuple[str, str] | None = None
+    only: tuple[str, ...] = ()
 
 
 class Fetch(NamedTuple):
@@ -360,6 +360,7 @@ class Result(Struct, frozen=True, gc=False):
 
     `cause` is the code of a failed write that the object's namespace alone may have caused (jobs/kit/run/results.py).
     `refused_by` is the name of the policy or webhook that refused it. `is_event`: the write was that of an Event.
+    `cluster` is the name of another cluster that has the object.
     """
 
     finding: Finding
@@ -369,6 +370,7 @@ class Result(Struct, frozen=True, gc=False):
     cause: str = ""
     refused_by: str = ""
     is_event: bool = False
+    cluster: str = ""
 
     @property
     def reason(self) -> str:

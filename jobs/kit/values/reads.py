@@ -20,6 +20,7 @@ from jobs.kit.values.model import ExitCode, Finding, ObjectKey, Result, Severity
 
 MAX_LEVELS = 100  # fieldsV1 of a pod template has about 20; kube-apiserver allows 10,000
 _LONGEST_REASON = 200
+_LONGEST_FIELD = 1024  # of metadata that a run keeps; the API limits most of them to 253
 # A string is one token, so that brackets in it do not count. One that never ends is a token too: each character is then
 # read once, whatever the text.
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[\[{]|[\]}]', re.DOTALL)
@@ -141,13 +142,13 @@ class ManagedFieldsEntry(Struct, rename="camel", gc=False):
 class Metadata(Struct, rename="camel"):
     """The used fields of ObjectMeta. Maps stay raw until they are used: those of most objects are equal."""
 
-    name: Annotated[str, Meta(min_length=1)]
-    uid: str = ""
-    namespace: str = ""
-    resource_version: str = ""
+    name: Annotated[str, Meta(min_length=1, max_length=_LONGEST_FIELD)]
+    uid: Annotated[str, Meta(max_length=_LONGEST_FIELD)] = ""
+    namespace: Annotated[str, Meta(max_length=_LONGEST_FIELD)] = ""
+    resource_version: Annotated[str, Meta(max_length=_LONGEST_FIELD)] = ""
     generation: int = 0
-    creation_timestamp: str | None = None
-    deletion_timestamp: str | None = None
+    creation_timestamp: Annotated[str, Meta(max_length=_LONGEST_FIELD)] | None = None
+    deletion_timestamp: Annotated[str, Meta(max_length=_LONGEST_FIELD)] | None = None
     labels: Raw = Raw()
     annotations: Raw = Raw()
     owner_references: Raw = Raw()
@@ -217,7 +218,8 @@ class InvalidObject(NamedTuple):
 class Head(Struct, frozen=True):
     """The metadata of a custom resource, and its status as JSON, as an earlier run wrote it.
 
-    `created` is a time in RFC 3339. A custom resource from a file has no `created`, `uid` and `status`.
+    `created` is a time in RFC 3339, `version` the resourceVersion. A custom resource from a file has neither of them,
+    and no `uid` and `status`.
     """
 
     key: ObjectKey
@@ -226,6 +228,7 @@ class Head(Struct, frozen=True):
     terminating: bool = False
     status: bytes = b""
     created: str = ""
+    version: str = ""
 
     def status_as(self, kind: type[Status]) -> Status:
         """Return the status decoded as `kind`; an empty one if another client wrote something else."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 JOBS = ("sync-copies", "fetch-rates", "mirror-audit", "roll-workloads", "farm-pods")
 # CronJobs of the manifests that run a job in another way.
 VERIFY = "sync-copies-verify"  # reads all copies in full
+CLUSTERS = "sync-copies-clusters"  # copies to other clusters
 REPAIR = "mirror-repair"  # has the rights to repair, so it is as good as root on nodes
-ACCOUNTS = (*JOBS, REPAIR)  # ServiceAccounts. Each has a folder in cronjobs/
+ACCOUNTS = (*JOBS, REPAIR, CLUSTERS)  # ServiceAccounts. Each has a folder in cronjobs/
 # ConfigMaps from which the CronJobs read options: docs/security.md#settings-configmaps.
 SETTINGS = tuple(f"{each}-settings" for each in ("kube-chores", *ACCOUNTS))
 OF_THE_WEB = frozenset({"fetch-rates"})  # what they plan depends on documents of the web

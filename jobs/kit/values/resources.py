@@ -68,6 +68,9 @@ CLUSTER_ROLES = Resource("rbac.authorization.k8s.io/v1", "ClusterRole", "cluster
 ROLE_BINDINGS = Resource("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings")
 PRIORITY_CLASSES = Resource("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses")
 STORAGE_CLASSES = Resource("storage.k8s.io/v1", "StorageClass", "storageclasses")
+CLUSTER_PROFILES = Resource(
+    "multicluster.x-k8s.io/v1alpha1", "ClusterProfile", "clusterprofiles"
+)  # of SIG Multicluster
 CRDS = Resource("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions")
 # A GET of a Service through the API server. The name of such an "object" ends with the path of the request.
 # https://kubernetes.io/docs/tasks/access-application-cluster/access-cluster-services/#manually-constructing-apiserver-proxy-urls

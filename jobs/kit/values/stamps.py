@@ -1,7 +1,8 @@
 """The stamp: labels and annotations of a managed object, with its job, rule, source and fingerprint of its content.
 
-An object is managed by one job of one installation, which has one namespace for rules. No job changes an object of
-another job or installation, or one without a stamp. The labels are for lists, the annotations for people and jobs.
+An object is managed by one job of one installation, which has one namespace for rules. Copies whose rule is in another
+cluster, the hub, also have the uid of namespace kube-system there. No job changes an object of another job,
+installation or hub, or one without a stamp. The labels are for lists, the annotations for people and jobs.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ MANAGED_BY = "app.kubernetes.io/managed-by"
 JOB = "kubechores.dev/job"
 RULE_NAMESPACE = "kubechores.dev/rule-namespace"
 RULE_HASH = "kubechores.dev/rule-hash"
+HUB = "kubechores.dev/hub"
 RULE = "kubechores.dev/rule"
 SOURCE = "kubechores.dev/source"
 FINGERPRINT = "kubechores.dev/fingerprint"
 ORPHANS = "kubechores.dev/orphans"
 ATTACHED = "kubechores.dev/pull-secrets"  # a label and an annotation of ServiceAccounts
 
-KEYS = frozenset({MANAGED_BY, JOB, RULE_NAMESPACE, RULE_HASH, RULE, SOURCE, FINGERPRINT, ORPHANS})
+KEYS = frozenset({MANAGED_BY, JOB, RULE_NAMESPACE, RULE_HASH, HUB, RULE, SOURCE, FINGERPRINT, ORPHANS})
 
 # Keys that only one tool may set: those of kube-chores, and those that mark objects of other tools.
 RESERVED_PREFIXES = ("kubechores.dev/", "argocd.argoproj.io/", "meta.helm.sh/", "helm.sh/")
@@ -43,11 +45,17 @@ class Stamp(NamedTuple):
 
 
 def stamp(
-    job: str, rule_namespace: str, rule_name: str, source: str, fingerprint: str, orphans: str = "Delete"
+    job: str,
+    rule_namespace: str,
+    rule_name: str,
+    source: str,
+    fingerprint: str,
+    orphans: str = "Delete",
+    hub: str = "",
 ) -> Stamp:
     """Return the stamp of one object. `source` is the result of `source()`; `orphans` is Delete or Retain.
 
-    `rule_namespace` is empty for a cluster-scoped rule.
+    `rule_namespace` is empty for a cluster-scoped rule, and `hub` for a rule in the cluster of the object.
     """
     rule = f"{rule_namespace}/{rule_name}" if rule_namespace else rule_name
     labels = {
@@ -56,6 +64,7 @@ def stamp(
         **({RULE_NAMESPACE: rule_namespace} if rule_namespace else {}),
         # A hash: NAMESPACE/NAME is not a valid label value, and the name of a rule may be too long for one.
         RULE_HASH: hashlib.sha256(rule.encode()).hexdigest()[:16],
+        **({HUB: hub} if hub else {}),
     }
     return Stamp(labels, {RULE: rule, SOURCE: source, FINGERPRINT: fingerprint, ORPHANS: orphans})
 
@@ -72,16 +81,16 @@ def source_key(text: str, kind: str) -> ObjectKey:
     return ObjectKey(first, name, namespace) if slash else ObjectKey(kind, rest, first)
 
 
-def selector(job: str, rule_namespace: str = "") -> str:
-    """Return the label selector of all objects that a job manages for one rule namespace, or for all."""
+def selector(job: str, rule_namespace: str = "", hub: str = "") -> str:
+    """Return the label selector of all objects that a job manages for one rule namespace of a hub, or for all."""
     where = f",{RULE_NAMESPACE}={rule_namespace}" if rule_namespace else ""
-    return f"{MANAGED_BY}={MANAGER},{JOB}={job}{where}"
+    return f"{MANAGED_BY}={MANAGER},{JOB}={job}{where},{f'{HUB}={hub}' if hub else f'!{HUB}'}"
 
 
-def is_managed(labels: Mapping[str, str], job: str, rule_namespace: str) -> bool:
-    """Whether an object with these labels is managed by this job for this rule namespace."""
-    stamp = (labels.get(MANAGED_BY), labels.get(JOB), labels.get(RULE_NAMESPACE, ""))
-    return stamp == (MANAGER, job, rule_namespace)
+def is_managed(labels: Mapping[str, str], job: str, rule_namespace: str, hub: str = "") -> bool:
+    """Whether an object with these labels is managed by this job for this rule namespace of this hub."""
+    stamp = (labels.get(MANAGED_BY), labels.get(JOB), labels.get(RULE_NAMESPACE, ""), labels.get(HUB, ""))
+    return stamp == (MANAGER, job, rule_namespace, hub)
 
 
 def is_stamped(labels: Mapping[str, str]) -> bool:

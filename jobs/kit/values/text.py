@@ -10,6 +10,7 @@ import click
 
 HIDDEN = "***"  # in place of a value of a Secret
 LONGEST = 1024  # characters of a cell or a message
+LONGEST_MESSAGE = 4000  # characters of an error that a run keeps; a line of the log has 96 more
 
 Item = TypeVar("Item")
 
@@ -42,6 +43,11 @@ def brief(text: str, longest: int = LONGEST) -> str:
     """Return the text escaped, and cut to `longest` characters, with the number of all characters."""
     shown = visible(text)
     return shown if len(shown) <= longest else f"{shown[:longest]}… ({len(text)} characters)"
+
+
+def cut(text: str, longest: int = LONGEST_MESSAGE) -> str:
+    """Return the text as it is, cut to `longest` characters, with the number of all characters."""
+    return text if len(text) <= longest else f"{text[:longest]}… ({len(text)} characters)"
 
 
 def coloured(text: str, color: str | None) -> str:
