@@ -7,7 +7,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from benchmarks import latency, server_cost
+from benchmarks import clusters, latency, server_cost
 from benchmarks.compare import World, compare
 from benchmarks.worlds import (
     contents,
@@ -43,6 +43,10 @@ def _measure(world: World, runs: int) -> Any:
     return [asdict(each) for each in compare(world, runs)]
 
 
+def _clusters(runs: int) -> Any:
+    return clusters.measure(runs)
+
+
 def _server_cost(runs: int) -> Any:
     return server_cost.measure([worlds[0] for worlds in JOBS], min(runs, 3))  # each repeats 10 runs
 
@@ -54,6 +58,7 @@ def _latency(runs: int) -> Any:
 # What each stores for a number of runs, as JSON; an empty list if this machine cannot measure it.
 MEASUREMENTS: Mapping[str, Callable[[int], Any]] = {
     **{world.name: partial(_measure, world) for worlds in JOBS for world in worlds},
+    "clusters": _clusters,
     "server-cost": _server_cost,
     "latency": _latency,
 }

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from benchmarks import latency, plots, server_cost, tables
+from benchmarks import clusters, latency, plots, server_cost, tables
 from benchmarks.measured import Measured
 from benchmarks.measurements import JOBS
 from tests.generated import with_rows
@@ -28,6 +28,7 @@ def all_tables(found: Mapping[str, Any]) -> dict[str, list[str]]:
     return {
         "conditions": [f"- {name}: {value}" for name, value in found["conditions"].items()],
         **{worlds[0].name: tables.of_job(worlds, results) for worlds in JOBS},
+        "clusters": clusters.rows(found["clusters"]),
         "server-cost": server_cost.rows(found["server-cost"]),
         "latency": latency.rows(found["latency"]),
     }

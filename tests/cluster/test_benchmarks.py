@@ -1,5 +1,7 @@
 """The benchmarks run on the real control plane, at a tiny size."""
 
+import subprocess
+import sys
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -68,3 +70,25 @@ def test_clones_that_were_written_without_the_api_server_are_served() -> None:
 
         assert cluster.count("/api/v1/namespaces") == before + 3
         assert cluster.api.call("GET", "/api/v1/namespaces/team-3")["metadata"]["uid"] != template.uid
+
+
+def test_the_clusters_of_a_hub_are_compared_with_local_runs() -> None:
+    command = [sys.executable, "-m", "benchmarks.clusters", "1", "3", "2"]  # a process without threads, which forks
+
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+
+    assert done.returncode == 0, done.stderr
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in done.stdout.splitlines()[2:]]
+    assert [each[0] for each in rows] == [
+        "first: 2 clusters",
+        "converged: 2 clusters",
+        "converged: one large cluster",
+        "converged: 2 local runs",
+        "converged: 2 clusters, 1 at once",
+        "changed: 2 clusters",
+        "converged: 1 cluster",
+        "converged: 4 clusters",
+    ]
+    requests = {name: int(figures[-2]) for name, *figures in rows}
+    assert requests["first: 2 clusters"] >= 60 + requests["converged: 2 clusters"]
+    assert requests["converged: 2 clusters, 1 at once"] == requests["converged: 2 clusters"]

@@ -1,11 +1,11 @@
 """The pure parts of the benchmarks: clones, ratios and the tables of the page."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
 
-from benchmarks import page, tables
+from benchmarks import clusters, page, tables
 from benchmarks.cluster import Clone, Template, etcd_key, list_path, replaced
 from benchmarks.compare import World, rotated
 from benchmarks.measured import Measured, figures_of
@@ -115,3 +115,25 @@ def test_stored_results_have_a_line_for_each_run() -> None:
     assert page.stored({"conditions": {"a": "b"}, "rules": [{"seconds": 1.23456}, {"seconds": 2.0}]}) == (
         '{\n "conditions": {"a": "b"},\n "rules": [\n  {"seconds": 1.2346},\n  {"seconds": 2.0}\n ]\n}\n'
     )
+
+
+def test_runs_over_clusters_are_compared_with_as_many_local_runs() -> None:
+    found = [
+        replace(run(program, size, seconds), scenario=scenario)
+        for scenario, program, size, seconds in (
+            ("first", clusters.AT_ONCE, 20, 60),
+            ("first", clusters.LARGE, 1, 70),
+            ("converged", clusters.LOCAL, 20, 10),
+            ("converged", clusters.AT_ONCE, 20, 4),
+            ("converged", clusters.LARGE, 1, 15),
+            ("converged", clusters.AT_ONCE, 1, 2),
+        )
+    ]
+
+    assert clusters.rows([asdict(each) for each in found])[2:] == [
+        "| first: 20 clusters | 60.00 | 1.00 | 10 | 3 | - |",
+        "| converged: 20 local runs | 10.00 | 1.00 | 10 | 3 | - |",
+        "| converged: 20 clusters | 4.00 | 1.00 | 10 | 3 | 0.40 |",
+        "| converged: one large cluster | 15.00 | 1.00 | 10 | 3 | - |",
+        "| converged: 1 cluster | 2.00 | 1.00 | 10 | 3 | - |",
+    ]
