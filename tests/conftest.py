@@ -102,14 +102,14 @@ def api(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Api]:
     yield from served(request, tmp_path)
 
 
-def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Api]:
-    """Give the API server of the parameter, and clean up what the test made."""
+def served(request: pytest.FixtureRequest, tmp_path: Path, tls: bool = False) -> Iterator[Api]:
+    """Give the API server of the parameter, the embedded one as HTTPS if asked, and clean up what the test made."""
     if request.param == "sandbox":
         from kubesandbox import Sandbox
         from tests import embedded
 
         template = embedded.installed() if "installed" in request.fixturenames else embedded.empty()
-        with Sandbox(of=template) as sandbox:
+        with Sandbox(of=template, tls=tls) as sandbox:
             yield sandbox_api(sandbox, tmp_path)
         return
     which = "_without_policies" if request.param == "real without policies" else ""

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import yaml
 
-from jobs.kit.values.registry import ACCOUNTS
+from jobs.kit.values.registry import ACCOUNTS, CLUSTERS
 from tests.api.conftest import runs, with_rule
 from tests.apis import Api, real_api, wait_for
 from tests.control_plane import control_plane, programs
 from tests.control_plane import missing as no_control_plane
 from tests.helm import CHART, Helm, documents, missing
-from tests.manifests import COPIES, OLD, ROOT, Object, dangling, old_accounts
+from tests.manifests import COPIES, OLD, OPTIONAL, ROOT, Object, dangling, old_accounts
 from tests.mirrors import Mirrors, priority_class
 from tests.policies import wait_until_policies_act
 from tests.rates import RatesServer, serve
@@ -29,7 +29,7 @@ Key = tuple[str, str, str]
 Values = Mapping[str, Any]
 Kustomize = Callable[..., dict[Key, Object]]
 JOBS = [*ACCOUNTS]
-WITH_SECRETS = ["sync-copies", "mirror-audit", "mirror-repair", "roll-workloads"]
+WITH_SECRETS = ["sync-copies", "mirror-audit", "roll-workloads", *OPTIONAL]
 # The values that the docs show: of an installation, and of a second release.
 OF_DOCS, SECOND = (
     yaml.safe_load(text.replace("sha256:...", "sha256:" + "0" * 64))
@@ -97,8 +97,8 @@ ALONE = {
     name: (
         only(name),
         ["namespace", "crds", "view", "policies", name, *(["mirror-namespaces"] if name == "mirror-repair" else [])],
-        # mirror-repair contains its permissions on Secrets
-        [f"secrets/{each}" for each in (name, "view") if name in WITH_SECRETS and each != "mirror-repair"],
+        # the folders of these jobs contain their permissions on Secrets
+        [f"secrets/{each}" for each in (name, "view") if name in WITH_SECRETS and each not in OPTIONAL],
     )
     for name in JOBS
 }
@@ -110,6 +110,12 @@ CASES: dict[str, tuple[Values, list[str], list[str]]] = {
         [],
     ),
     "with repairs of mirrors": ({"jobs": {"mirror-repair": {"enabled": True}}}, [".", "mirror-repair"], []),
+    "with copies to other clusters": ({"jobs": {CLUSTERS: {"enabled": True}}}, [".", CLUSTERS], []),
+    "with copies to other clusters and without permissions on Secrets": (
+        {"jobs": {CLUSTERS: {"enabled": True, "secrets": False}}},
+        [".", f"{CLUSTERS}/job"],
+        [],
+    ),
     "with more to copy": (MORE_COPIES, ["."], [f"copies/{each}" for each in COPIES]),
     "with copies of limits": (
         copying(limitRanges=True, resourceQuotas=True),
@@ -153,7 +159,7 @@ def test_the_chart_renders_the_objects_that_kubectl_builds(case: str, helm: Helm
 
 def test_names_and_bindings_follow_the_namespace_of_the_release(helm: Helm, tmp_path: Path) -> None:
     audit = {"images": 50, "imagesSecrets": True}
-    jobs = {**MORE_COPIES["jobs"], "mirror-repair": {"enabled": True}, "mirror-audit": audit}
+    jobs = {**MORE_COPIES["jobs"], **{name: {"enabled": True} for name in OPTIONAL}, "mirror-audit": audit}
     values = {"jobs": jobs, "networkPolicies": True}
     first, other = helm.render(values), Helm(tmp_path, namespace="team-b").render(values)
 
@@ -325,7 +331,6 @@ def test_a_packaged_chart_renders_the_same(helm: Helm, tmp_path: Path) -> None:
 
 FLAGS = {
     "roll-workloads": ("--key-secret", "kube-chores/roll-workloads-key", "--settle", "0", "--cool-down", "0"),
-    "mirror-repair": ("--repair",),
 }
 
 
@@ -356,8 +361,8 @@ def run_jobs(api: Api, rates: RatesServer, jobs: list[str]) -> dict[str, dict[st
     """Run each job as its account. Return the counts of the reports."""
     found = {}
     for name in jobs:
-        job = "mirror-audit" if name == "mirror-repair" else name
-        done = runs(job, api.service_account_kubeconfig("kube-chores", name), rates.env())(*FLAGS.get(name, ()))
+        job, *flags = OPTIONAL.get(name, (name, *FLAGS.get(name, ())))
+        done = runs(job, api.service_account_kubeconfig("kube-chores", name), rates.env())(*flags)
         assert done.exit_code == 0, done.stderr
         found[name] = done.summary
     return found
@@ -429,9 +434,10 @@ def test_an_installation_of_kubectl_becomes_a_release_that_can_be_rolled_back(
     assert {count for counts in unchanged.values() for count in counts} == {"unchanged"}
     helm = Helm(tmp_path, api.kubeconfig)
     without = {"farm-pods": {"enabled": False}}
-    values: Values = {"jobs": {**without, "mirror-repair": {"enabled": True}}}
+    values: Values = {"jobs": {**without, **{name: {"enabled": True} for name in OPTIONAL}}}
     jobs = [name for name in JOBS if name != "farm-pods"]
     unchanged.pop("farm-pods")
+    unchanged[CLUSTERS] = {}  # the old version had no such job, and the inventory has no cluster
     objects = helm.render(values)
     before, installed = observed(api), uids(states(api, objects))
 
@@ -474,7 +480,7 @@ def test_two_releases_do_not_touch_each_other_and_an_uninstall_leaves_what_the_d
     wait_until_policies_act(api)
     home, team = api.namespace("home-b"), api.namespace("target-b")
     create_objects_of_users(api)
-    jobs = [name for name in JOBS if name != "mirror-repair"]
+    jobs = [name for name in JOBS if name not in OPTIONAL]
     run_jobs(api, rates, [*jobs, "roll-workloads"])  # its first run writes the key
     first.from_docs("kubectl patch cronjob farm-pods")
     objects = first.render()

@@ -11,12 +11,23 @@ from typing import Any
 import pytest
 import yaml
 
-from jobs.kit.values.registry import ACCOUNTS
+from jobs.core.sync_copies.clusters import NO_CLUSTER
+from jobs.kit.values.registry import ACCOUNTS, CLUSTERS, REPAIR
 from tests.api.conftest import Ran, Run, runs
 from tests.apis import Api, Object, real_api, wait_for
 from tests.control_plane import ControlPlane, control_plane, missing, programs
 from tests.farm import farmed, pod
-from tests.manifests import COPIES, MORE_RIGHTS, OLD, ROOT, dangling, everything, old_accounts, without_more_copies
+from tests.manifests import (
+    COPIES,
+    MORE_RIGHTS,
+    OLD,
+    OPTIONAL,
+    ROOT,
+    dangling,
+    everything,
+    old_accounts,
+    without_more_copies,
+)
 from tests.mirrors import Mirrors, priority_class
 from tests.pages import command, kustomizations
 from tests.rates import RatesServer, serve
@@ -27,7 +38,7 @@ pytestmark = pytest.mark.cluster
 OF_THE_CLUSTER = ["namespace", "crds", "policies", "mirror-namespaces"]
 WITH_DRY_RUNS = ["sync-copies", "fetch-rates", "mirror-audit", "mirror-repair", "roll-workloads", "farm-pods"]  # before
 EVERYTHING: Object = {
-    "resources": ["cronjobs", "cronjobs/mirror-repair"],
+    "resources": ["cronjobs", *(f"cronjobs/{each}" for each in (*OPTIONAL, "spoke/account"))],
     "components": [f"cronjobs/components/{each}" for each in (*(f"copies/{kind}" for kind in COPIES), *MORE_RIGHTS)],
 }
 PART_OF = "app.kubernetes.io/part-of=kube-chores"
@@ -82,13 +93,12 @@ def run(api: Api, rates: RatesServer) -> Callable[..., Ran]:
     """Run a job as an account of an installation."""
 
     def as_account(account: str, *arguments: str, namespace: str = "kube-chores") -> Ran:
-        job, given = (account, arguments) if account != "mirror-repair" else ("mirror-audit", ("--repair", *arguments))
+        job, *flags = OPTIONAL.get(account, (account,))
         if account == "roll-workloads":
-            key = f"{namespace}/roll-workloads-key"
-            given = ("--key-secret", key, "--settle", "0", "--cool-down", "0", *arguments)
+            flags = ["--key-secret", f"{namespace}/roll-workloads-key", "--settle", "0", "--cool-down", "0"]
         kubeconfig = api.service_account_kubeconfig(namespace, account)
         found: Run = runs(job, kubeconfig, rates.env())
-        return found(*given)
+        return found(*flags, *arguments)
 
     return as_account
 
@@ -151,7 +161,7 @@ def rules_of(objects: Sequence[Object], account: str) -> list[Any]:
 def test_a_job_can_be_installed_alone(
     api: Api, kubectl: Kubectl, run: Callable[..., Ran], tmp_path: Path, job: str
 ) -> None:
-    needed = OF_THE_CLUSTER if job == "mirror-repair" else OF_THE_CLUSTER[:3]
+    needed = OF_THE_CLUSTER if job == REPAIR else OF_THE_CLUSTER[:3]
     secrets = [f"cronjobs/components/secrets/{job}"] if job in ("sync-copies", "mirror-audit", "roll-workloads") else []
     write(tmp_path, {"resources": [f"cronjobs/{each}" for each in (*needed, job)], "components": secrets})
     built = rendered(kubectl, ".")
@@ -165,6 +175,20 @@ def test_a_job_can_be_installed_alone(
     assert run(job).exit_code == 0
 
 
+@pytest.mark.parametrize("folder", [CLUSTERS, f"{CLUSTERS}/job"])
+def test_an_empty_inventory_is_a_note_with_and_without_rights_on_secrets(
+    api: Api, kubectl: Kubectl, run: Callable[..., Ran], tmp_path: Path, folder: str
+) -> None:
+    write(tmp_path, {"resources": [f"cronjobs/{each}" for each in (*OF_THE_CLUSTER[:3], folder)]})
+    kubectl("apply", "-k", ".")
+
+    ran = run(CLUSTERS)
+
+    assert dangling(installed(kubectl)) == []
+    assert (ran.exit_code, ran.summary, ran.report["note"]) == (0, {}, NO_CLUSTER)
+    assert api.writes() == []
+
+
 def test_all_jobs_run_without_secrets_and_then_with_them_and_an_uninstall_leaves_copies(
     api: Api, kubectl: Kubectl, run: Callable[..., Ran]
 ) -> None:
@@ -172,11 +196,12 @@ def test_all_jobs_run_without_secrets_and_then_with_them_and_an_uninstall_leaves
     without = installed(kubectl)
     assert dangling(without) == []
     assert [rule for each in without for rule in each.get("rules", ()) if "secrets" in rule["resources"]] == []
-    jobs = [account for account in ACCOUNTS if account != "mirror-repair"]
+    jobs = [account for account in ACCOUNTS if account not in OPTIONAL]
     assert [run(job).exit_code for job in jobs] == [0] * len(jobs)
 
     kubectl("apply", "-k", "cronjobs")
-    kubectl("apply", "-k", "cronjobs/mirror-repair")
+    for each in OPTIONAL:
+        kubectl("apply", "-k", f"cronjobs/{each}")
     assert names(installed(kubectl)) <= names(everything())
     assert dangling(installed(kubectl)) == []
     home, team = api.namespace("home"), api.namespace("team")
@@ -185,6 +210,7 @@ def test_all_jobs_run_without_secrets_and_then_with_them_and_an_uninstall_leaves
     assert [run(job).exit_code for job in ACCOUNTS] == [0] * len(ACCOUNTS)
     copy = api.read(at(team, source))
 
+    kubectl("delete", "-k", f"cronjobs/{CLUSTERS}")
     for beginning in ("kubectl delete -k cronjobs/mirror-repair", "kubectl delete -k cronjobs"):
         kubectl(*shlex.split(command(beginning))[1:])
 

@@ -8,13 +8,18 @@ from pathlib import Path
 
 import yaml
 
+from jobs.kit.values.registry import CLUSTERS
 from tests import canary
 from tests.apis import Api, Object, wait_for
 from tests.control_plane import programs
 from tests.manifests import COPIES, ROOT, everything
 from tests.pages import command
 
-CRON_JOBS = [obj["metadata"]["name"] for obj in everything() if obj["kind"] == "CronJob"]
+CRON_JOBS = [
+    obj["metadata"]["name"]
+    for obj in everything()
+    if obj["kind"] == "CronJob" and obj["metadata"]["name"] != CLUSTERS  # there is no other cluster
+]
 
 
 class Kubectl:

@@ -4,6 +4,7 @@ Marks are comments on the lines before a block:
 
     <!-- run by tests/node/test_by_hand.py::test_name -->    the test runs at least one command of the block
     <!-- not run by a test: REASON -->                       for all commands that no other mark covers
+    <!-- one script -->                                      runs here, in one shell with the others of the page
 
 Commands without a mark run here, in the order of the page, with kubectl and chores on the embedded cluster.
 """
@@ -18,6 +19,7 @@ from collections.abc import Iterator
 from functools import cache
 from itertools import takewhile
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -33,6 +35,7 @@ from tests.workloads import FROM_A_VOLUME, set_key, workload
 from tests.worlds import namespace_object
 
 REASON = "not run by a test: "
+ONE_SCRIPT = "one script"
 TEST = re.compile(r"run by (tests/[\w/]+\.py)::(test_\w+)")
 PAGES = [path for path in pages() if blocks(path)]
 # The files that commands of the docs read, by their names there.
@@ -40,6 +43,7 @@ FILES = {
     "rules.yaml": "cronjobs/samples/secret-rule.yaml",
     "mirrors.yaml": "cronjobs/samples/mirrors/registry-mirrors.yaml",
 }
+END = "trap 'kill $(jobs -p) 2>/dev/null' EXIT"  # ends what a script left in the background
 STOP = 'status=$?; case " %s " in *" $status "*) ;; *) echo "exit code $status: "%s >&2; exit 1;; esac'
 
 
@@ -75,16 +79,29 @@ def left(block: Block) -> list[str]:
     return [] if reasons else rest
 
 
+def scripts(page: Path) -> Iterator[tuple[str, list[str]]]:
+    """Yield where commands of a page are that run together, and the commands."""
+    found = blocks(page)
+    together = [block for block in found if ONE_SCRIPT in block.marks]
+    for block in found:
+        if block not in together:
+            yield block.where, left(block)
+    if together:
+        yield together[0].where, [each for block in together for each in left(block)]
+
+
 @pytest.fixture
 def shell(tmp_path: Path) -> Iterator[dict[str, str]]:
     """The environment of a shell at an installation of kube-chores with the objects that the docs name."""
     (tmp_path / "cronjobs").symlink_to(ROOT / "cronjobs")
     for name, source in FILES.items():
         (tmp_path / name).symlink_to(ROOT / source)
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "kubectl").symlink_to(any_kubectl())
-    (tmp_path / "bin" / "chores").write_text(f'#!/bin/sh\nexec {sys.executable} -m jobs "$@"\n')
-    (tmp_path / "bin" / "chores").chmod(0o755)
+    programs = tmp_path / ".venv" / "bin"
+    programs.mkdir(parents=True)
+    (programs / "kubectl").symlink_to(any_kubectl())
+    for name, command in {"python": sys.executable, "chores": f"{sys.executable} -m jobs"}.items():
+        (programs / name).write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+        (programs / name).chmod(0o755)
     with Sandbox(of=embedded.installed()) as sandbox, rates.serve() as providers:
         api = sandbox_api(sandbox, tmp_path)
         for obj in load(Path(demo.__file__).with_name("demo.yaml")):
@@ -98,14 +115,14 @@ def shell(tmp_path: Path) -> Iterator[dict[str, str]]:
             **providers.env(),
             "HOME": str(tmp_path),
             "KUBECONFIG": str(sandbox.kubeconfig(tmp_path / "config")),
-            "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}",
+            "PATH": f"{programs}:{os.environ['PATH']}",
             "PYTHONPATH": str(ROOT),
         }
 
 
 def script(commands: list[str]) -> str:
     """Return a script that stops at the first command whose exit code is neither 0 nor one that its comment names."""
-    lines = []
+    lines = [END]
     for each in commands:
         codes = re.findall(r"#.*exit code (\d+)", each)
         lines += [each, STOP % (" ".join(["0", *codes]), shlex.quote(each))]
@@ -116,13 +133,13 @@ def script(commands: list[str]) -> str:
 def test_every_command_of_the_docs_runs_or_has_a_mark(
     page: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    for block in blocks(page):
-        if not (rest := left(block)):
+    for where, rest in scripts(page):
+        if not rest:
             continue
         env, command = request.getfixturevalue("shell"), ["bash", "-c", script(rest)]
         done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False)
-        canary.observed(block.where, done.stdout + done.stderr)
-        assert done.returncode == 0, f"{block.where}: repair or mark it (see {Path(__file__).name}):\n{done.stderr}"
+        canary.observed(where, done.stdout + done.stderr)
+        assert done.returncode == 0, f"{where}: repair or mark it (see {Path(__file__).name}):\n{done.stderr}"
 
 
 def test_the_example_of_the_embedded_cluster_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,6 +153,7 @@ def test_the_example_of_the_embedded_cluster_runs(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.parametrize("command", [each for each in commands() if re.match(r"make|chores", each)])
 def test_commands_of_make_and_chores_exist(command: str) -> None:
+    command = re.sub(r"\$\w+", str(uuid4()), command)  # no shell replaces variables here
     words = list(takewhile(lambda word: word not in ("|", ">"), shlex.split(command, comments=True)))
     if words[0] == "make":
         targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M)
