@@ -277,3 +277,11 @@ def test_only_what_a_tenant_writes_does_not_prevent_that_a_cluster_is_forgotten(
     found = Result(Finding(code, Severity.WARNING, ObjectKey(kind, "team"), "why"), Outcome.REPORTED)
 
     assert core.is_empty([found]) == expected
+
+
+def test_a_reason_that_the_list_of_a_status_cuts_is_not_written_in_each_run() -> None:
+    names = [f"c-{number:02}" for number in range(60)]
+    found = outcomes([fleet()], dict.fromkeys(names, state("OrphansTerminating")))
+    _, after = written(fleet(), found)
+
+    assert core.status_updates([after], found, NOW + timedelta(minutes=5)) == []
