@@ -21,7 +21,7 @@ from soak.tenants import rates
 from tests.apis import real_api
 from tests.cluster_process import cluster
 from tests.control_plane import AUDIT_POLICY, ROOT, wait_for_200
-from tests.manifests import COPIES
+from tests.manifests import COMPONENTS, COPIES
 from tests.node.kubectl import Kubectl
 from tests.processes import Processes
 
@@ -69,15 +69,14 @@ def _audit(folder: Path, programs: Programs) -> None:
 
 
 def kustomizations(folder: Path, image: str = "") -> list[Path]:
-    """Write the two kustomizations that install all jobs, as the README describes them, with the settings of a soak."""
+    """Write the kustomization that installs all jobs, as the docs describe it, with the settings of a soak."""
     shutil.copytree(ROOT / "cronjobs", folder / "cronjobs")
-    copies = [f"../cronjobs/components/copies/{each}" for each in COPIES]
-    repair = [name for name in SCHEDULES if name == "mirror-repair"]
-    others = [name for name in SCHEDULES if name not in repair]
-    _write(folder / "all", {"resources": ["../cronjobs", "settings.yaml"], "components": copies}, others, image)
+    resources = [f"../cronjobs/{each}" for each in (".", "mirror-repair", "mirror-audit/job")]
+    components = [f"../cronjobs/{each}" for each in (*COMPONENTS, *(f"components/copies/{kind}" for kind in COPIES))]
+    listed: dict[str, object] = {"resources": [*resources, "settings.yaml"], "components": components}
+    _write(folder / "all", listed, [*SCHEDULES], image)
     (folder / "all" / "settings.yaml").write_text(yaml.safe_dump_all(_settings()))
-    _write(folder / "repair", {"resources": ["../cronjobs/mirror-repair"]}, repair, image)
-    return [folder / "all", folder / "repair"]
+    return [folder / "all"]
 
 
 def _write(folder: Path, kustomization: dict[str, object], jobs: list[str], image: str) -> None:

@@ -37,8 +37,8 @@ def load(path: Path) -> list[Object]:
     return sorted(found, key=lambda obj: first.index(obj["kind"]) if obj["kind"] in first else len(first))
 
 
-# The manifests of commit ca45731, the last version before the chart.
-OLD = ROOT / "tests" / "cluster" / "installed_by_ca45731.yaml"
+# The manifests of commit 0161207, whose default had mirror-audit and the namespaces of mirrors.
+OLD = ROOT / "tests" / "cluster" / "installed_by_0161207.yaml"
 
 
 def old_accounts() -> list[str]:
@@ -47,8 +47,11 @@ def old_accounts() -> list[str]:
     return [each for each in ACCOUNTS if each in names]
 
 
-# The accounts that the default installation does not have, each with what its CronJob runs.
+# The accounts that no default has, neither of kubectl nor of the chart, each with what its CronJob runs.
 OPTIONAL = {REPAIR: ("mirror-audit", "--repair"), CLUSTERS: ("sync-copies", "--clusters", "*")}
+# What a kustomization of all accounts lists below cronjobs/. The namespaces of mirrors are in mirror-repair.
+FOLDERS = [".", *OPTIONAL, "mirror-audit/job", "spoke/account"]
+COMPONENTS = ["components/mirrors/mirror-audit", "components/secrets/mirror-audit"]
 
 
 # The choices of what sync-copies copies, as folders, with the resource of each.
@@ -87,8 +90,10 @@ def everything() -> list[Object]:
 
 def without_more_copies() -> list[Object]:
     """All accounts, with that of a spoke, and without the components that let sync-copies copy more kinds."""
-    more = (*OPTIONAL, "spoke/account")
-    return [*load(ROOT / "cronjobs"), *(each for folder in more for each in load(ROOT / "cronjobs" / folder))]
+    built = [each for folder in FOLDERS for each in load(ROOT / "cronjobs" / folder)]
+    for component in COMPONENTS:
+        built = _build(ROOT / "cronjobs" / component, built)
+    return built
 
 
 def rights_on_copies() -> list[Object]:

@@ -33,11 +33,6 @@ def registry_mirror(name: str = "hub", upstream: str = "docker.io", **spec: Any)
     }
 
 
-def priority_class() -> Object:
-    """Return the shipped PriorityClass of mirrors, which an installation of an earlier version does not have."""
-    return next(each for each in everything() if each["kind"] == "PriorityClass")
-
-
 def credentials(name: str, upstream: str = "docker.io", **fields: Any) -> Object:
     """Return a Secret with credentials, annotated for an upstream."""
     fields = fields or {"data": {"username": encoded(canary()), "password": encoded(canary())}}

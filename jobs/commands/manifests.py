@@ -11,7 +11,7 @@ import click
 import yaml
 
 from jobs.kit.files import crd, crd_names
-from jobs.kit.values.registry import ACCOUNTS, CLUSTERS, JOBS, REPAIR
+from jobs.kit.values.registry import ACCOUNTS, CLUSTERS, DEFAULT_JOBS, REPAIR
 from jobs.kit.values.resources import is_label
 
 COPIES = ("network-policies", "limit-ranges", "resource-quotas", "role-bindings", "service-accounts", "pull-secrets")
@@ -113,7 +113,7 @@ def _jobs(_context: click.Context, _parameter: click.Parameter, names: tuple[str
         near = get_close_matches(name, ACCOUNTS, n=1)
         remedy = f"did you mean {near[0]}?" if near else f"use one of {', '.join(ACCOUNTS)}"
         raise click.BadParameter(f"{name!r} is not a job; {remedy}")
-    return names or JOBS
+    return names or DEFAULT_JOBS
 
 
 def _copies(context: click.Context, _parameter: click.Parameter, copies: tuple[str, ...]) -> tuple[str, ...]:
@@ -152,8 +152,8 @@ def _image(_context: click.Context, _parameter: click.Parameter, name: str | Non
     multiple=True,
     callback=_jobs,
     is_eager=True,  # --copies depends on it
-    help=f"Print only the objects that this job needs; repeat it for several jobs. {REPAIR} and {CLUSTERS} are printed "
-    "only by name.",
+    help=f"Print only the objects that this job needs; repeat it for several jobs. mirror-audit, {REPAIR} and "
+    f"{CLUSTERS} are printed only by name.",
 )
 @click.option(
     "--copies",

@@ -17,7 +17,7 @@ from tests.control_plane import control_plane, programs
 from tests.control_plane import missing as no_control_plane
 from tests.helm import CHART, Helm, documents, missing
 from tests.manifests import COPIES, OLD, OPTIONAL, ROOT, Object, dangling, old_accounts
-from tests.mirrors import Mirrors, priority_class
+from tests.mirrors import Mirrors
 from tests.policies import wait_until_policies_act
 from tests.rates import RatesServer, serve
 from tests.workloads import rollouts, settle, workload
@@ -96,46 +96,59 @@ MORE_COPIES = copying(
 ALONE = {
     name: (
         only(name),
-        ["namespace", "crds", "view", "policies", name, *(["mirror-namespaces"] if name == "mirror-repair" else [])],
+        ["namespace", "crds", "view", "policies", name],
         # the folders of these jobs contain their permissions on Secrets
         [f"secrets/{each}" for each in (name, "view") if name in WITH_SECRETS and each not in OPTIONAL],
     )
     for name in JOBS
 }
+DEFAULT, AUDIT = [".", "mirror-audit"], "secrets/mirror-audit"
 CASES: dict[str, tuple[Values, list[str], list[str]]] = {
-    "default values": ({}, ["."], []),
+    "default values": ({}, DEFAULT, [AUDIT]),
     "without permissions on Secrets": (
         {"jobs": {name: {"secrets": False} for name in WITH_SECRETS}},
-        ["without-secrets"],
+        ["without-secrets", "mirror-audit"],
         [],
     ),
-    "with repairs of mirrors": ({"jobs": {"mirror-repair": {"enabled": True}}}, [".", "mirror-repair"], []),
-    "with copies to other clusters": ({"jobs": {CLUSTERS: {"enabled": True}}}, [".", CLUSTERS], []),
+    "with repairs of mirrors": (
+        {"jobs": {"mirror-repair": {"enabled": True}}},
+        [".", "mirror-repair", "mirror-audit/job"],
+        ["mirrors/mirror-audit", AUDIT],
+    ),
+    "with copies to other clusters": ({"jobs": {CLUSTERS: {"enabled": True}}}, [*DEFAULT, CLUSTERS], [AUDIT]),
     "with copies to other clusters and without permissions on Secrets": (
         {"jobs": {CLUSTERS: {"enabled": True, "secrets": False}}},
-        [".", f"{CLUSTERS}/job"],
-        [],
+        [*DEFAULT, f"{CLUSTERS}/job"],
+        [AUDIT],
     ),
-    "with more to copy": (MORE_COPIES, ["."], [f"copies/{each}" for each in COPIES]),
+    "with more to copy": (MORE_COPIES, DEFAULT, [AUDIT, *(f"copies/{each}" for each in COPIES)]),
     "with copies of limits": (
         copying(limitRanges=True, resourceQuotas=True),
-        ["."],
-        ["copies/limit-ranges", "copies/resource-quotas"],
+        DEFAULT,
+        [AUDIT, "copies/limit-ranges", "copies/resource-quotas"],
     ),
-    "with checks of images": ({"jobs": {"mirror-audit": {"images": 50}}}, ["."], ["images"]),
+    "with checks of images": ({"jobs": {"mirror-audit": {"images": 50}}}, DEFAULT, [AUDIT, "images"]),
     "with checks of images and pull secrets": (
         {"jobs": {"mirror-audit": {"images": 50, "imagesSecrets": True}}},
-        ["."],
-        ["images", "images/secrets"],
+        DEFAULT,
+        [AUDIT, "images", "images/secrets"],
     ),
-    "with network policies": ({"networkPolicies": True}, ["."], ["network-policies"]),
+    "with network policies": (
+        {"networkPolicies": True},
+        [*DEFAULT, "components/network-policies/mirrors"],
+        [AUDIT, "network-policies"],
+    ),
     "with network policies and without mirrors": (
         {**only("farm-pods"), "networkPolicies": True},
         ["namespace", "crds", "view", "policies", "farm-pods", "components/network-policies/jobs"],
         [],
     ),
-    "with alerts and the dashboard": ({"metrics": {"alerts": True, "dashboard": True}}, ["."], ["monitoring"]),
-    "without policies": ({"policies": False}, ["."], ["without-policies"]),
+    "with alerts and the dashboard": (
+        {"metrics": {"alerts": True, "dashboard": True}},
+        DEFAULT,
+        [AUDIT, "monitoring"],
+    ),
+    "without policies": ({"policies": False}, DEFAULT, [AUDIT, "without-policies"]),
     **{f"only {name}": case for name, case in ALONE.items()},
 }
 
@@ -351,7 +364,7 @@ def rates() -> Iterator[RatesServer]:
 
 @pytest.fixture
 def old(api: Api, tmp_path: Path) -> None:
-    """An installation of the last version before the chart, by kubectl."""
+    """An installation by kubectl, whose default had mirror-audit and the namespaces of mirrors."""
     line = [str(programs() / "kubectl"), "--kubeconfig", str(api.kubeconfig), f"--cache-dir={api.folder}"]
     subprocess.run([*line, "apply", "-f", str(OLD)], capture_output=True, timeout=120, check=True)
     wait_until_policies_act(api)
@@ -427,7 +440,6 @@ def test_an_installation_of_kubectl_becomes_a_release_that_can_be_rolled_back(
     deployment = create_objects_of_users(api)
     mirrors = Mirrors(api)
     mirrors.node()
-    api.put(priority_class())
     mirrors.healthy()
     run_jobs(api, rates, [*old_accounts(), "roll-workloads"])  # the first run writes the key, then the baselines
     unchanged = run_jobs(api, rates, old_accounts())
@@ -458,10 +470,16 @@ def test_an_installation_of_kubectl_becomes_a_release_that_can_be_rolled_back(
     helm.from_docs("helm upgrade kube-chores", values)
     assert states(api, objects) == taken
 
-    off = {name: {"enabled": False} for name in ("fetch-rates", "roll-workloads")}
+    off = {name: {"enabled": False} for name in ("fetch-rates", "roll-workloads", "mirror-audit")}
     changed = {"jobs": {**without, **off, "sync-copies": {"suspend": True}}, "networkPolicies": True}
     helm.from_docs("helm upgrade kube-chores", changed)
-    assert len(api.items("networking.k8s.io/v1", "NetworkPolicy")) == 4
+    assert len(api.items("networking.k8s.io/v1", "NetworkPolicy")) == 2
+    assert (
+        api.items("batch/v1", "CronJob", "kube-chores", labelSelector="app.kubernetes.io/component=mirror-audit") == []
+    )
+    kept = {key: uid for key, uid in uids(taken).items() if key[0] in ("Namespace", "PriorityClass")}
+    assert kept.items() <= uids(states(api, objects)).items()
+    assert observed(api) == before
     helm.from_docs("helm rollback kube-chores")
     assert api.items("networking.k8s.io/v1", "NetworkPolicy") == []
     assert specs(api, objects) == specs(api, objects, fresh=True)

@@ -53,7 +53,7 @@ def test_the_fixture_reads_what_kustomize_builds(api: Api) -> None:
     def key(obj: Object) -> tuple[str, str, str]:
         return obj["kind"], obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
 
-    for folder in (CRONJOBS, CRONJOBS / "mirror-repair", CRONJOBS / "without-secrets"):
+    for folder in (CRONJOBS, CRONJOBS / "mirror-audit", CRONJOBS / "mirror-repair", CRONJOBS / "without-secrets"):
         built = [each for each in yaml.safe_load_all(kubectl(api, "kustomize", str(folder))) if each]
         assert sorted(built, key=key) == sorted(load(folder), key=key)
 
@@ -110,22 +110,19 @@ def test_an_install_that_is_applied_again_keeps_the_key_and_cron_jobs_that_the_d
     assert roll(*KEY_FLAG).summary == {"configured": 1, "skipped": 1}
     before = api.get(KEY)
     assert before and before["data"]["key"]
-    for name in ("mirror-audit", "farm-pods"):
-        kubectl(api, *shlex.split(command(f"kubectl patch cronjob {name}"), comments=True)[1:])
+    kubectl(api, *shlex.split(command("kubectl patch cronjob farm-pods"), comments=True)[1:])
 
     for folder in folders:
         kubectl(api, "apply", *how, "-k", folder)
 
     assert api.read(KEY)["data"] == before["data"]
     assert roll(*KEY_FLAG).summary == {"annotated": 1}
-    assert {name: suspended(api, name) for name in ("mirror-audit", "farm-pods", "mirror-repair", "sync-copies")} == {
-        "mirror-audit": True,
+    assert {name: suspended(api, name) for name in ("farm-pods", "mirror-repair", "sync-copies")} == {
         "farm-pods": True,
         "mirror-repair": False,
         "sync-copies": False,
     }
-    for name in ("mirror-audit", "farm-pods"):
-        kubectl(api, "patch", "cronjob", name, "-n", "kube-chores", "-p", '{"spec": {"suspend": false}}')
+    kubectl(api, "patch", "cronjob", "farm-pods", "-n", "kube-chores", "-p", '{"spec": {"suspend": false}}')
 
 
 def test_the_network_policies_can_be_added_and_applied_again(api: Api, tmp_path: Path, installed: Path) -> None:

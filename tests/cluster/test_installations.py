@@ -12,34 +12,40 @@ import pytest
 import yaml
 
 from jobs.core.sync_copies.clusters import NO_CLUSTER
-from jobs.kit.values.registry import ACCOUNTS, CLUSTERS, REPAIR
+from jobs.kit.values.registry import ACCOUNTS, CLUSTERS, DEFAULT_JOBS, REPAIR
 from tests.api.conftest import Ran, Run, runs
 from tests.apis import Api, Object, real_api, wait_for
 from tests.control_plane import ControlPlane, control_plane, missing, programs
 from tests.farm import farmed, pod
 from tests.manifests import (
+    COMPONENTS,
     COPIES,
+    FOLDERS,
     MORE_RIGHTS,
     OLD,
     OPTIONAL,
     ROOT,
     dangling,
     everything,
+    load,
     old_accounts,
     without_more_copies,
 )
-from tests.mirrors import Mirrors, priority_class
+from tests.mirrors import Mirrors
 from tests.pages import command, kustomizations
+from tests.policies import wait_until_policies_act
 from tests.rates import RatesServer, serve
 from tests.workloads import KINDS, settle, workload
 from tests.worlds import at, configmap, exchange_rate, rule, secret
 
 pytestmark = pytest.mark.cluster
-OF_THE_CLUSTER = ["namespace", "crds", "policies", "mirror-namespaces"]
-WITH_DRY_RUNS = ["sync-copies", "fetch-rates", "mirror-audit", "mirror-repair", "roll-workloads", "farm-pods"]  # before
+OF_THE_CLUSTER = ["namespace", "crds", "policies"]
 EVERYTHING: Object = {
-    "resources": ["cronjobs", *(f"cronjobs/{each}" for each in (*OPTIONAL, "spoke/account"))],
-    "components": [f"cronjobs/components/{each}" for each in (*(f"copies/{kind}" for kind in COPIES), *MORE_RIGHTS)],
+    "resources": [f"cronjobs/{each}" for each in FOLDERS],
+    "components": [
+        *(f"cronjobs/{each}" for each in COMPONENTS),
+        *(f"cronjobs/components/{each}" for each in (*(f"copies/{kind}" for kind in COPIES), *MORE_RIGHTS)),
+    ],
 }
 PART_OF = "app.kubernetes.io/part-of=kube-chores"
 RIGHTS = "serviceaccounts,roles,rolebindings,clusterroles,clusterrolebindings"
@@ -161,9 +167,8 @@ def rules_of(objects: Sequence[Object], account: str) -> list[Any]:
 def test_a_job_can_be_installed_alone(
     api: Api, kubectl: Kubectl, run: Callable[..., Ran], tmp_path: Path, job: str
 ) -> None:
-    needed = OF_THE_CLUSTER if job == REPAIR else OF_THE_CLUSTER[:3]
     secrets = [f"cronjobs/components/secrets/{job}"] if job in ("sync-copies", "mirror-audit", "roll-workloads") else []
-    write(tmp_path, {"resources": [f"cronjobs/{each}" for each in (*needed, job)], "components": secrets})
+    write(tmp_path, {"resources": [f"cronjobs/{each}" for each in (*OF_THE_CLUSTER, job)], "components": secrets})
     built = rendered(kubectl, ".")
     kubectl("apply", "-k", ".")
 
@@ -179,7 +184,7 @@ def test_a_job_can_be_installed_alone(
 def test_an_empty_inventory_is_a_note_with_and_without_rights_on_secrets(
     api: Api, kubectl: Kubectl, run: Callable[..., Ran], tmp_path: Path, folder: str
 ) -> None:
-    write(tmp_path, {"resources": [f"cronjobs/{each}" for each in (*OF_THE_CLUSTER[:3], folder)]})
+    write(tmp_path, {"resources": [f"cronjobs/{each}" for each in (*OF_THE_CLUSTER, folder)]})
     kubectl("apply", "-k", ".")
 
     ran = run(CLUSTERS)
@@ -196,8 +201,12 @@ def test_all_jobs_run_without_secrets_and_then_with_them_and_an_uninstall_leaves
     without = installed(kubectl)
     assert dangling(without) == []
     assert [rule for each in without for rule in each.get("rules", ()) if "secrets" in rule["resources"]] == []
-    jobs = [account for account in ACCOUNTS if account not in OPTIONAL]
-    assert [run(job).exit_code for job in jobs] == [0] * len(jobs)
+    assert [run(job).exit_code for job in DEFAULT_JOBS] == [0] * len(DEFAULT_JOBS)
+    kubectl("apply", "-k", "cronjobs/mirror-audit")
+    assert run("mirror-audit").exit_code == 0
+    assert [
+        rule for each in installed(kubectl) for rule in each.get("rules", ()) if "secrets" in rule["resources"]
+    ] == []
 
     kubectl("apply", "-k", "cronjobs")
     for each in OPTIONAL:
@@ -211,8 +220,8 @@ def test_all_jobs_run_without_secrets_and_then_with_them_and_an_uninstall_leaves
     copy = api.read(at(team, source))
 
     kubectl("delete", "-k", f"cronjobs/{CLUSTERS}")
-    for beginning in ("kubectl delete -k cronjobs/mirror-repair", "kubectl delete -k cronjobs"):
-        kubectl(*shlex.split(command(beginning))[1:])
+    for folder in ("cronjobs/mirror-repair", "cronjobs/mirror-audit", "cronjobs"):
+        kubectl(*shlex.split(command(f"kubectl delete -k {folder}"))[1:])
 
     assert names(installed(kubectl, ALL)) & names(everything()) == set()
     assert api.read(copy) == copy
@@ -236,23 +245,26 @@ def test_a_second_apply_changes_no_object(
     assert stored(api, everything()) == before
 
 
-def test_all_jobs_run_in_another_namespace(api: Api, kubectl: Kubectl, run: Callable[..., Ran], tmp_path: Path) -> None:
-    *_, (folder, inner), outer, _ = kustomizations("docs/install.md")
-    write(tmp_path / folder, inner)
-    write(tmp_path, outer[1])
+@pytest.mark.parametrize(("number", "accounts"), [(5, DEFAULT_JOBS), (7, ACCOUNTS)], ids=["default", "all"])
+def test_jobs_run_in_another_namespace(
+    api: Api, kubectl: Kubectl, run: Callable[..., Ran], tmp_path: Path, number: int, accounts: tuple[str, ...]
+) -> None:
+    of_docs = kustomizations("docs/install.md")
+    for folder, text in (of_docs[6], of_docs[number]):
+        write(tmp_path / folder, text)
     kubectl("apply", "-k", ".")
 
     there = installed(kubectl)
     assert names(there) < names(rendered(kubectl, "."))
-    assert {each["metadata"]["namespace"] for each in there if each["kind"] == "CronJob"} == {"chores"}
+    assert {each["metadata"]["namespace"] for each in there if each["kind"] == "CronJob"} == {"my-chores"}
     assert dangling(there) == []
-    for account in ACCOUNTS:
+    for account in accounts:
         of_default = [
-            ("chores" if place == "kube-chores" else place, rules)
+            ("my-chores" if place == "kube-chores" else place, rules)
             for place, rules in rules_of(without_more_copies(), account)
         ]
         assert rules_of(there, account) == of_default
-        assert run(account, namespace="chores").exit_code == 0
+        assert run(account, namespace="my-chores").exit_code == 0
 
     again = kubectl("apply", "-k", ".").splitlines()
     assert [line for line in again if not line.endswith(" unchanged")] == []
@@ -376,7 +388,6 @@ def world(api: Api, mirrors: Mirrors, run: Callable[..., Ran]) -> tuple[str, str
         pod(shop, "web"),
     ):
         api.create(obj)
-    api.put(priority_class())
     mirrors.healthy()
     for account in old_accounts():
         assert run(account).exit_code == 0, account
@@ -400,27 +411,86 @@ def summaries(run: Callable[..., Ran]) -> dict[str, dict[str, int]]:
     return found
 
 
-def test_an_upgrade_leaves_only_the_dry_run_cron_jobs(
-    api: Api, kubectl: Kubectl, run: Callable[..., Ran], old: list[Object], world: tuple[str, str], tmp_path: Path
+def uids(kubectl: Kubectl, *selector: str) -> dict[tuple[str, str, str], str]:
+    """Return the uid of each object of an installation, of users, and of what jobs write."""
+    kinds = f"{ALL},priorityclasses,copyratorrules,exchangerates,registrymirrors,farmpods,{MANAGED}"
+    found = json.loads(kubectl("get", kinds, "-A", *selector, "-o", "json"))["items"]
+    return {next(iter(names([each]))): each["metadata"]["uid"] for each in found}
+
+
+REPAIRS = {"resources": ["cronjobs", "cronjobs/mirror-repair"]}
+AUDITS = {
+    "resources": ["cronjobs", "cronjobs/mirror-audit"],
+    "components": ["cronjobs/components/secrets/mirror-audit"],
+}
+
+
+@pytest.mark.parametrize(
+    ("listed", "pruned"),
+    [
+        (EVERYTHING, set[str]()),
+        (REPAIRS, {"mirror-audit"}),
+        (AUDITS, {"mirror-repair"}),
+        ({"resources": ["cronjobs"]}, {"mirror-audit", "mirror-repair", "mirrors", "mirror-nodes"}),
+    ],
+    ids=["repairs and audits", "repairs", "audits", "no mirrors"],
+)
+def test_the_kustomizations_of_an_upgrade_have_all_other_objects_of_the_old_one(
+    kubectl: Kubectl, tmp_path: Path, listed: Object, pruned: set[str]
+) -> None:
+    write(tmp_path, listed)
+    built = names(rendered(kubectl, "."))
+
+    lost = [each for each in yaml.safe_load_all(OLD.read_text()) if not names([each]) <= built]
+
+    assert {each["metadata"]["labels"]["app.kubernetes.io/component"] for each in lost} == pruned
+
+
+def test_an_upgrade_deletes_nothing_and_the_jobs_find_everything_unchanged(
+    api: Api, kubectl: Kubectl, run: Callable[..., Ran], world: tuple[str, str], tmp_path: Path
 ) -> None:
     home, shop = world
-    found, before = summaries(run), managed(kubectl)
+    found, before, there = summaries(run), managed(kubectl), uids(kubectl)
+    assert {"RegistryMirror", "PersistentVolumeClaim", "StatefulSet", "CopyratorRule"} <= {kind for kind, *_ in there}
 
-    write(tmp_path, EVERYTHING)
-    kubectl("apply", "-k", ".")
-
-    removed = names(old) - names(everything())
-    assert removed == {("CronJob", "kube-chores", f"{account}-dry-run") for account in WITH_DRY_RUNS}
-    assert names(installed(kubectl)) - names(everything()) == removed
-    kubectl(*shlex.split(command("kubectl delete cronjob -n kube-chores"))[1:])
-    assert names(installed(kubectl)) - names(everything()) == set()
+    for listed in ({"resources": ["cronjobs"]}, AUDITS, REPAIRS, EVERYTHING):
+        write(tmp_path, listed)
+        kubectl("apply", "-k", ".")
+        assert there.items() <= uids(kubectl).items()
+        assert summaries(run) == found
+        assert managed(kubectl) == before
     assert dangling(installed(kubectl)) == []
-
-    assert summaries(run) == found
-    assert managed(kubectl) == before
+    wait_until_policies_act(api)
+    with pytest.raises(AssertionError, match="exists, so nodes may pull through it"):
+        kubectl(*shlex.split(command("kubectl delete -k cronjobs/mirror-namespaces"))[1:])
+    assert there.items() <= uids(kubectl).items()
 
     api.patch(configmap(home), {"data": {"a": "changed"}})
     assert run("sync-copies").summary == {"configured": 2, "unchanged": 2}
     assert run("roll-workloads").summary == {"restarted": 1}
     api.delete(rule("logins", home, shop))
     assert run("sync-copies").summary == {"deleted": 2, "unchanged": 2}
+
+
+def test_without_mirrors_what_remains_after_an_upgrade_can_be_deleted(
+    api: Api, kubectl: Kubectl, run: Callable[..., Ran]
+) -> None:
+    objects = [each for each in load(OLD) if each["metadata"]["labels"].get("app.kubernetes.io/component") != REPAIR]
+    kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
+    home, team = api.namespace("home"), api.namespace("team")
+    for obj in (configmap(home), rule("settings", home, team)):
+        api.create(obj)
+    assert run("sync-copies").summary == {"created": 1}
+    there = uids(kubectl, "-l", PART_OF)
+
+    kubectl("apply", "-k", "cronjobs")
+    assert there.items() <= uids(kubectl).items()
+    kinds = f"{ALL},priorityclasses"
+    assert names(installed(kubectl, kinds)) == names(objects)
+
+    kubectl(*shlex.split(command("kubectl delete cronjobs,serviceaccounts,roles,rolebindings"))[1:])
+    kubectl(*shlex.split(command("kubectl delete -k cronjobs/mirror-namespaces"))[1:])
+
+    assert names(installed(kubectl, kinds)) == names(load(ROOT / "cronjobs"))
+    assert run("sync-copies").summary == {"unchanged": 1}
+    assert [run(job).exit_code for job in DEFAULT_JOBS] == [0] * len(DEFAULT_JOBS)

@@ -51,6 +51,8 @@ def install(kubectl: Kubectl) -> None:
     """Install the shipped manifests with the README's commands, suspend all CronJobs, and end the runs that began."""
     kubectl.from_docs("kubectl apply -k cronjobs")
     kubectl.from_docs("kubectl apply -k cronjobs/mirror-repair")
+    for folder in ("mirror-audit", "mirror-audit/secrets"):
+        kubectl(f"apply -k cronjobs/{folder}")
     suspend(kubectl, *CRON_JOBS)
     kubectl("delete jobs --all -n kube-chores --cascade=foreground --timeout=60s")
 

@@ -75,6 +75,7 @@ def test_an_uninstall_leaves_copies_and_unmanaged_objects(
     began = time.monotonic()
     kubectl.from_docs("kubectl delete namespace kube-chores-nodes")
     kubectl.from_docs("kubectl delete -k cronjobs/mirror-repair")
+    kubectl.from_docs("kubectl delete -k cronjobs/mirror-audit")
     kubectl.from_docs("kubectl delete -k cronjobs ")
     kubectl.from_docs("kubectl delete clusterroles,clusterrolebindings")
     figure(f"uninstall, while a Job runs: {time.monotonic() - began:.1f} s")
@@ -135,7 +136,7 @@ def test_an_uninstall_is_refused_until_nodes_no_longer_use_mirrors(
     lab.repair()
     assert not lab.hosts_toml.exists()
     read_all_kinds(api)
-    for part in ("mirror-repair", ""):
+    for part in ("mirror-repair", "mirror-audit", ""):
         kubectl(f"delete -k cronjobs/{part} --ignore-not-found")
     assert api.request("GET", "/apis/kubechores.dev/v1")[0] == 404
     lab.run("afterwards", images[1])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from jobs.kit.values.registry import ACCOUNTS
+from jobs.kit.values.registry import ACCOUNTS, DEFAULT_JOBS
 from tests.apis import Object
 from tests.manifests import ROOT, dangling, everything
 from tests.pages import kustomizations
@@ -17,7 +17,7 @@ from tests.sandbox.conftest import any_kubectl
 DIGEST = "sha256:" + "0" * 64
 BLOCKS = {
     f"{Path(page).name}-{number}": block
-    for page in ("README.md", "docs/install.md", "docs/alerts.md")
+    for page in ("README.md", "docs/install.md", "docs/mirror-audit.md", "docs/alerts.md")
     for number, block in enumerate(kustomizations(page))
 }
 
@@ -53,7 +53,8 @@ def container(cron_job: Object) -> Object:
 
 
 def test_the_docs_have_kustomizations() -> None:
-    assert list(BLOCKS) == ["README.md-0", *(f"install.md-{number}" for number in range(8)), "alerts.md-0"]
+    of_install = [f"install.md-{number}" for number in range(9)]
+    assert list(BLOCKS) == ["README.md-0", *of_install, "mirror-audit.md-0", "alerts.md-0"]
 
 
 @pytest.mark.parametrize("build", ["README.md-0"], indirect=True)
@@ -76,7 +77,7 @@ def test_one_job_can_be_installed_alone(build: list[Object]) -> None:
 @pytest.mark.parametrize("build", ["install.md-1"], indirect=True)
 def test_components_remove_admission_policies_and_add_network_policies(build: list[Object]) -> None:
     assert kinds(build)["ValidatingAdmissionPolicy"] == kinds(build)["ValidatingAdmissionPolicyBinding"] == 0
-    assert kinds(build)["NetworkPolicy"] == 4
+    assert kinds(build)["NetworkPolicy"] == 2
 
 
 @pytest.mark.parametrize("build", ["install.md-2"], indirect=True)
@@ -114,25 +115,36 @@ def test_an_overlay_has_each_setting(build: list[Object]) -> None:
     assert read == ["kube-chores-settings", "sync-copies-settings"]
 
 
-@pytest.mark.parametrize("build", ["install.md-6"], indirect=True)
-def test_all_jobs_move_to_another_namespace_with_two_files(build: list[Object]) -> None:
-    assert {name: each["metadata"]["namespace"] for name, each in named(build, "ServiceAccount").items()} == (
-        dict.fromkeys(ACCOUNTS, "chores")
-    )
-    assert {each["metadata"]["namespace"] for each in named(build, "CronJob").values()} == {"chores"}
-    places = {each["metadata"]["namespace"] for each in build if each["kind"] in ("Role", "RoleBinding")}
-    assert places == {"chores", "kube-chores-mirrors", "kube-chores-nodes", "default"}
-    assert set(named(build, "Namespace")) == {"chores", "kube-chores-mirrors", "kube-chores-nodes"}
-    assert kinds(build)["CustomResourceDefinition"] == 5
-    of_jobs = {f"kube-chores-{account}" for account in ACCOUNTS}
-    assert of_jobs & {name for kind in ("ClusterRole", "ClusterRoleBinding") for name in named(build, kind)} == set()
-    for_users = {
-        f"kube-chores-{role}" for role in ("view", "farm-view", "farm-edit", "view-secrets", "adopt", "restore")
-    }
-    assert for_users <= set(named(build, "ClusterRole")), "the docs have these names"
+@pytest.mark.parametrize("build", ["install.md-5"], indirect=True)
+def test_the_default_moves_to_another_namespace_with_one_file(build: list[Object]) -> None:
+    assert {each["metadata"].get("namespace") for each in build} == {None, "my-chores"}
+    assert set(named(build, "Namespace")) == {"my-chores"}
+    assert set(named(build, "ServiceAccount")) == set(DEFAULT_JOBS)
 
 
 @pytest.mark.parametrize("build", ["install.md-7"], indirect=True)
+def test_all_jobs_move_to_another_namespace_with_two_files(build: list[Object]) -> None:
+    assert {name: each["metadata"]["namespace"] for name, each in named(build, "ServiceAccount").items()} == (
+        dict.fromkeys(ACCOUNTS, "my-chores")
+    )
+    assert {each["metadata"]["namespace"] for each in named(build, "CronJob").values()} == {"my-chores"}
+    places = {each["metadata"]["namespace"] for each in build if each["kind"] in ("Role", "RoleBinding")}
+    assert places == {"my-chores", "kube-chores-mirrors", "kube-chores-nodes", "default"}
+    assert set(named(build, "Namespace")) == {"my-chores", "kube-chores-mirrors", "kube-chores-nodes"}
+    assert kinds(build)["CustomResourceDefinition"] == 5
+
+
+@pytest.mark.parametrize("build", ["mirror-audit.md-0"], indirect=True)
+def test_repairs_and_checks_of_images_are_in_one_kustomization(build: list[Object]) -> None:
+    cron_jobs = named(build, "CronJob")
+
+    assert {"mirror-audit", "mirror-repair"} <= cron_jobs.keys()
+    assert container(cron_jobs["mirror-audit"])["args"] == ["mirror-audit", "--images=50"]
+    assert {"mirror-audit", "mirror-audit-secrets", "mirror-repair"} <= named(build, "RoleBinding").keys()
+    assert set(named(build, "Namespace")) == {"kube-chores", "kube-chores-mirrors", "kube-chores-nodes"}
+
+
+@pytest.mark.parametrize("build", ["install.md-8"], indirect=True)
 def test_a_second_installation_has_no_cluster_scoped_object_of_the_first(build: list[Object]) -> None:
     first = {(each["kind"], each["metadata"]["name"]) for each in everything()}
     second = {(each["kind"], each["metadata"]["name"]) for each in build if "namespace" not in each["metadata"]}
@@ -151,5 +163,5 @@ def test_jobs_send_metrics_and_may_connect_to_the_gateway(build: list[Object]) -
 
     assert settings == {"PUSH_GATEWAY": "http://prometheus-pushgateway.monitoring:9091"}
     assert labels["release"] == "prometheus"
-    assert kinds(build)["NetworkPolicy"] == 5
+    assert kinds(build)["NetworkPolicy"] == 3
     assert "kube-chores-dashboard" in named(build, "ConfigMap")

@@ -12,7 +12,7 @@ from jobs.commands import manifests
 from jobs.kit.values.registry import CLUSTERS, JOBS, REPAIR
 from tests.apis import Object
 from tests.generated import check
-from tests.manifests import COPIES, ROOT, dangling
+from tests.manifests import COMPONENTS, COPIES, FOLDERS, ROOT, dangling
 from tests.repository import test_overlays
 from tests.repository.test_overlays import (
     IN_ONE_NAMESPACE,
@@ -32,7 +32,7 @@ SHARED = ["namespace", "crds", "policies", "view"]
 KUSTOMIZATIONS: dict[str, tuple[list[str], list[str]]] = {
     job: ([job], [f"components/secrets/{job}"] if (ROOT / "cronjobs/components/secrets" / job).exists() else [])
     for job in JOBS
-} | {REPAIR: ([REPAIR, "mirror-namespaces"], []), CLUSTERS: ([CLUSTERS], [])}
+} | {REPAIR: ([REPAIR], []), CLUSTERS: ([CLUSTERS], [])}
 
 
 def printed(*arguments: str) -> list[Object]:
@@ -57,9 +57,8 @@ def by_key(objects: list[Object]) -> dict[tuple[str, str, str], Object]:
 
 
 def test_the_shipped_manifests_are_what_kubectl_builds(build: Build) -> None:
-    copies = folders("cronjobs/components", OF_COPIES)
-    resources = folders("cronjobs", [REPAIR, CLUSTERS, "spoke/account"])
-    done = build(top={"resources": ["cronjobs", *resources], "components": copies})
+    components = folders("cronjobs", [*COMPONENTS, *(f"components/{each}" for each in OF_COPIES)])
+    done = build(top={"resources": folders("cronjobs", FOLDERS), "components": components})
     documents = done.stdout.split("---\n")
     shipped = [yaml.load(each, yaml.CSafeLoader) for each in documents]
     pairs = zip(documents, shipped, strict=True)
@@ -156,8 +155,7 @@ def test_two_installations_share_only_what_exists_once_in_a_cluster() -> None:
     assert cluster_roles == {
         f"kube-chores-{name}" for name in ("adopt", "restore", "view", "view-secrets", "farm-view", "farm-edit")
     }
-    places = {obj["metadata"].get("namespace", "default") for obj in shared}
-    assert places == {"default", "kube-chores-mirrors", "kube-chores-nodes"}
+    assert {obj["metadata"].get("namespace") for obj in shared} == {None}
 
 
 @pytest.mark.parametrize("name", ["123", "1e3", "0o17"])

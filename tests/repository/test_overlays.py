@@ -14,7 +14,7 @@ from tests.apis import Object
 from tests.manifests import COPIES, ROOT, dangling, load, rights_on_copies
 from tests.sandbox.conftest import any_kubectl
 
-JOBS = [job for job in registry.JOBS if job != "mirror-audit"]
+JOBS = [*registry.DEFAULT_JOBS]
 IN_ONE_NAMESPACE = [*JOBS, "mirror-audit/job", "mirror-repair/job", "sync-copies-clusters/job"]
 OF_MIRRORS = ["mirrors/mirror-audit", "mirrors/mirror-repair", "secrets/mirror-audit", "secrets/mirror-repair"]
 SECRETS = ["secrets/sync-copies", "secrets/roll-workloads"]
@@ -48,10 +48,10 @@ def built(done: subprocess.CompletedProcess[str]) -> list[Object]:
     return [each for each in yaml.load_all(done.stdout, yaml.CSafeLoader) if each]
 
 
-def test_jobs_without_mirrors_can_be_installed_in_another_namespace_with_all_copies(build: Build) -> None:
-    resources = folders("cronjobs", ["namespace", *JOBS, "components/network-policies/jobs"])
-    components = folders("cronjobs/components", [*SECRETS, *OF_COPIES])
-    objects = built(build(top={"namespace": "x", "resources": resources, "components": components}))
+@pytest.mark.parametrize("folder", ["cronjobs", "cronjobs/without-secrets"])
+def test_the_default_can_be_installed_in_another_namespace_with_its_components(folder: str, build: Build) -> None:
+    components = folders("cronjobs/components", [*OF_COPIES, "network-policies", "dry-run", "argo-rollouts"])
+    objects = built(build(top={"namespace": "x", "resources": [folder], "components": components}))
 
     assert {obj["metadata"].get("namespace", "x") for obj in objects} == {"x"}
     assert {each["namespace"] for obj in objects for each in obj.get("subjects", ()) if "namespace" in each} == {"x"}
@@ -65,9 +65,7 @@ def test_the_component_dry_run_adds_a_suspended_cron_job_for_each_job_and_nothin
 
     twins = [obj for obj in objects if obj not in without]
     assert len(objects) == len(without) + len(twins)
-    assert sorted(obj["metadata"]["name"] for obj in twins) == [
-        f"{job}-dry-run" for job in sorted([*JOBS, "mirror-audit"])
-    ]
+    assert sorted(obj["metadata"]["name"] for obj in twins) == [f"{job}-dry-run" for job in sorted(JOBS)]
     for twin in twins:
         pod = twin["spec"]["jobTemplate"]["spec"]["template"]["spec"]
         assert twin["kind"] == "CronJob"
@@ -87,7 +85,16 @@ def test_a_component_of_a_job_that_is_not_listed_fails_the_build(component: str,
 
 
 @pytest.mark.parametrize(
-    "folder", [".", "without-secrets", "mirror-repair", "sync-copies-clusters", "spoke", "components/network-policies"]
+    "folder",
+    [
+        ".",
+        "without-secrets",
+        "mirror-audit",
+        "mirror-repair",
+        "sync-copies-clusters",
+        "spoke",
+        "components/network-policies",
+    ],
 )
 def test_the_loader_of_the_tests_reads_what_kubectl_builds(folder: str, build: Build, tmp_path: Path) -> None:
     def key(obj: Object) -> tuple[str, str, str]:

@@ -7,14 +7,13 @@ from itertools import groupby
 
 import yaml
 
-from jobs.kit.values.registry import ACCOUNTS, JOBS, REPAIR, SETTINGS, module
+from jobs.kit.values.registry import ACCOUNTS, DEFAULT_JOBS, JOBS, REPAIR, SETTINGS, module
 from tests.generated import check
 from tests.manifests import ROOT, minutes
 
 CRONJOBS = ROOT / "cronjobs"
 MODULES = [module(job) for job in JOBS]
 OWN = [job for job in JOBS if (CRONJOBS / job / "rbac.yaml").exists()]  # the others have a folder of their own shape
-FOLDERS = [job if job in OWN else f"{job}/job" for job in JOBS]
 RUNS = {1: "every hour", 4: "every 15 minutes", 12: "every five minutes", 60: "every minute"}
 LATE = {60: "10 minutes", 12: "30", 4: "an hour", 1: "6 hours"}  # when alerts fire, by runs in an hour
 KUSTOMIZATION = """apiVersion: kustomize.config.k8s.io/v1beta1
@@ -82,10 +81,10 @@ def test_the_kustomizations_have_each_job() -> None:
         check(path, KUSTOMIZATION.format(job=job, resources=resources))
     account = '  - patch: "{apiVersion: v1, kind: ServiceAccount, metadata: {name: %s, namespace: kube-chores}}"\n'
     dry_run = "cronjobs/components/dry-run"
-    listed = lines("  - ../", JOBS)
+    listed = lines("  - ../", DEFAULT_JOBS)
     write("cronjobs/without-secrets/kustomization.yaml", (r"  - \.\./sync-copies\n.*?(?=  - \.\./policies)", listed))
-    write(f"{dry_run}/twins/kustomization.yaml", (r"(  - \.\./\.\./\.\./\S+\n)+", lines("  - ../../../", FOLDERS)))
-    write(f"{dry_run}/kustomization.yaml", (r"(  - patch: .*?\n)+\Z", "".join(account % job for job in JOBS)))
+    write(f"{dry_run}/twins/kustomization.yaml", (r"(  - \.\./\.\./\.\./\S+\n)+", lines("  - ../../../", DEFAULT_JOBS)))
+    write(f"{dry_run}/kustomization.yaml", (r"(  - patch: .*?\n)+\Z", "".join(account % job for job in DEFAULT_JOBS)))
 
 
 def test_sync_copies_may_write_no_settings_of_a_job() -> None:
@@ -131,7 +130,7 @@ def test_the_alerts_have_each_job_by_its_schedule() -> None:
 
 
 def test_the_docs_have_each_job() -> None:
-    runs = {job: runs_per_hour(job) for job in JOBS}
+    runs = {job: runs_per_hour(job) for job in DEFAULT_JOBS}
     by_runs = sorted(runs.items(), key=lambda each: -each[1])
     hour, repair = sum(runs.values()), runs_per_hour(REPAIR)
     per_job = ", ".join(f"`{job}` {number}" for job, number in by_runs)
@@ -153,10 +152,6 @@ def test_the_docs_have_each_job() -> None:
         (r"At rest the CronJobs make .*?(?=\n\n)", told),
         (r"(?<=\| CronJob \| runs \|\n\|---\|---\|\n)(\| .*?\n)+(?=\n)", "".join(table)),
         (r"^\| `cronjobs/sync-copies`, .*?(?= \| `resources` \|)", f"| {folders}"),
-        (
-            r"(?<=namespace: chores\nresources:\n  - \.\./cronjobs/namespace\n)(  - \S+\n)+",
-            lines("  - ../cronjobs/", FOLDERS),
-        ),
     )
     others = lines("  ", (job for job in JOBS if job != "sync-copies"), ": {enabled: false}")
     write("docs/helm.md", (r"(?<=policies: false\njobs:\n)(  [a-z-]+: \{enabled: false\}\n)+", others))

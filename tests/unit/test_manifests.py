@@ -29,6 +29,7 @@ from tests.manifests import (
 
 CRONJOBS = ROOT / "cronjobs"
 REPAIR = CRONJOBS / "mirror-repair"  # optional: not part of the default installation
+AUDIT = CRONJOBS / "mirror-audit"  # optional as well
 NETWORK_POLICIES = CRONJOBS / "components" / "network-policies"
 MONITORING = CRONJOBS / "components" / "monitoring"
 EVERYTHING = everything()
@@ -79,6 +80,8 @@ def test_every_yaml_file_is_part_of_the_install_a_sample_or_for_another_tool() -
 
     follow(CRONJOBS)
     follow(REPAIR)
+    follow(AUDIT)
+    follow(CRONJOBS / "components" / "secrets" / "mirror-audit")
     follow(CRONJOBS / "sync-copies-clusters")
     follow(CRONJOBS / "spoke")
     follow(CRONJOBS / "components" / "without-policies")
@@ -86,6 +89,7 @@ def test_every_yaml_file_is_part_of_the_install_a_sample_or_for_another_tool() -
     for each in (*(f"copies/{each}" for each in COPIES), *MORE_RIGHTS):
         follow(CRONJOBS / "components" / each)
     follow(NETWORK_POLICIES)
+    follow(NETWORK_POLICIES / "mirrors")
     follow(MONITORING)
     follow(MONITORING / "network-policies")
     others = {*(CRONJOBS / "samples").rglob("*.yaml"), CRONJOBS / "argocd" / "health.yaml"}
@@ -114,7 +118,7 @@ def test_only_the_secrets_component_gives_rights_on_secrets() -> None:
     kinds = {obj["kind"] for obj in added}
     assert kinds == {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "Secret"}
     assert {resource for rule in rules(added) for resource in rule["resources"]} == {"secrets"}
-    assert not [rule for rule in rules(WITHOUT_SECRETS) if "secrets" in rule["resources"]]
+    assert not [rule for rule in rules([*WITHOUT_SECRETS, *load(AUDIT)]) if "secrets" in rule["resources"]]
 
 
 def test_the_key_is_shipped_without_data_and_only_one_job_writes_it_by_its_name() -> None:
@@ -361,7 +365,7 @@ def test_the_pods_of_the_cron_jobs_of_a_job_differ_only_in_args() -> None:
 
 
 def test_one_network_policy_selects_each_pod() -> None:
-    policies = load(NETWORK_POLICIES)
+    policies = [*load(NETWORK_POLICIES), *load(NETWORK_POLICIES / "mirrors")]
     assert {obj["kind"] for obj in policies} == {"NetworkPolicy"}
     pods = {
         **{name: ("kube-chores", obj["spec"]["jobTemplate"]["spec"]["template"]) for name, obj in CRON.items()},
@@ -377,7 +381,8 @@ def test_one_network_policy_selects_each_pod() -> None:
 
 
 def test_network_policies_deny_connections_to_jobs_and_to_pods_that_write_files_on_nodes() -> None:
-    specs = {obj["metadata"]["name"]: obj["spec"] for obj in load(NETWORK_POLICIES)}
+    policies = [*load(NETWORK_POLICIES), *load(NETWORK_POLICIES / "mirrors")]
+    specs = {obj["metadata"]["name"]: obj["spec"] for obj in policies}
 
     assert [name for name, spec in specs.items() if spec.get("ingress")] == []
     assert [name for name, spec in specs.items() if "Ingress" not in spec["policyTypes"]] == ["kube-chores-registries"]

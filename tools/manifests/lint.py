@@ -21,7 +21,11 @@ MONITORING = "components/monitoring"  # its alerts are of a CRD, so promtool che
 COPIES = sorted((CRONJOBS / "components/copies").iterdir())  # they patch an account, so they need the default install
 FOLDERS = [
     "mirror-repair",
+    "mirror-audit/job",
+    "mirror-audit/mirrors",
+    "mirror-audit/secrets",
     "components/network-policies",
+    "components/network-policies/mirrors",
     f"{MONITORING}/dashboard",
     f"{MONITORING}/network-policies/policy",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 JOBS = ("sync-copies", "fetch-rates", "mirror-audit", "roll-workloads", "farm-pods")
+DEFAULT_JOBS = tuple(job for job in JOBS if job != "mirror-audit")  # of `kubectl apply -k cronjobs`
 # CronJobs of the manifests that run a job in another way.
 VERIFY = "sync-copies-verify"  # reads all copies in full
 CLUSTERS = "sync-copies-clusters"  # copies to other clusters
