@@ -59,6 +59,21 @@ def test_the_default_can_be_installed_in_another_namespace_with_its_components(f
     assert dangling(objects) == []
 
 
+@pytest.mark.parametrize(
+    ("listed", "message"),
+    [
+        ({"resources": ["cronjobs", "cronjobs/mirror-repair"], "namespace": "x"}, "namespace transformation"),
+        ({"resources": ["cronjobs", "cronjobs/mirror-repair", "cronjobs/mirror-audit"]}, "already registered id"),
+        ({"resources": ["cronjobs", "cronjobs/mirror-repair", "cronjobs/mirror-namespaces"]}, "already registered id"),
+    ],
+)
+def test_mirrors_that_are_moved_or_listed_twice_fail_the_build(listed: Object, message: str, build: Build) -> None:
+    done = build(top=listed)
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert message in done.stderr
+
+
 def test_the_component_dry_run_adds_a_suspended_cron_job_for_each_job_and_nothing_else(build: Build) -> None:
     without = built(build(top={"resources": ["cronjobs"]}))
     objects = built(build(top={"resources": ["cronjobs"], "components": ["cronjobs/components/dry-run"]}))
