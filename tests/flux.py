@@ -74,12 +74,16 @@ class Flux:
         return revision
 
     def reconcile(self, kustomization: Object) -> Object:
-        """Request a reconciliation, as `flux reconcile` does, and wait for its end; return condition Ready."""
+        """Request a reconciliation, as `flux reconcile` does, and wait for its end; return condition Ready.
+
+        A new artifact for a Kustomization reconciles also those that it depends on, which are not ready meanwhile.
+        """
         token = str(time.time_ns())
         self.api.patch(kustomization, {"metadata": {"annotations": {REQUESTED: token}}})
 
         def is_handled() -> bool:
-            return self.status(kustomization).get("lastHandledReconcileAt") == token
+            is_seen = self.status(kustomization).get("lastHandledReconcileAt") == token
+            return is_seen and self.ready(kustomization)["reason"] not in ("DependencyNotReady", "Progressing")
 
         wait_for(is_handled, f"a reconciliation of {kustomization['metadata']['name']}", detail=self.log)
         return self.ready(kustomization)

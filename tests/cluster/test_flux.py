@@ -30,8 +30,6 @@ pytestmark = pytest.mark.cluster
 REPOSITORY, INSTALL, RULES, FOR_MIRRORS = of_docs()
 # The repository of a user, with the path of the second Kustomization and a kustomization that chooses parts.
 OWN = {**REPOSITORY, "metadata": {**REPOSITORY["metadata"], "name": RULES["spec"]["sourceRef"]["name"]}}
-AUDITED = any(each["metadata"]["name"] == "mirror-audit" for each in load(ROOT / "cronjobs"))
-WITH_MIRRORS = ["cronjobs", *([] if AUDITED else ["cronjobs/mirror-audit"]), "cronjobs/mirror-repair"]
 
 
 @pytest.fixture
@@ -80,8 +78,8 @@ def install(api: Api, flux: Flux, files: Mapping[str, str] | None = None, **spec
 
 
 def install_with_mirrors(api: Api, flux: Flux) -> Object:
-    """The same with all jobs for mirrors, and with the patch of the docs."""
-    text = yaml.safe_dump({"resources": [f"../{each}" for each in WITH_MIRRORS]})
+    """The same with mirrors, and with the patch of the docs."""
+    text = yaml.safe_dump({"resources": ["../cronjobs", "../cronjobs/mirror-repair"]})
     return install(api, flux, {"own/kustomization.yaml": text}, path="./own", **FOR_MIRRORS["spec"])
 
 
@@ -102,8 +100,8 @@ def publish_parts(api: Api, flux: Flux, parts: Sequence[tuple[Object, Sequence[O
     return revision
 
 
-def job(api: Api, name: str, *flags: str, env: Mapping[str, str] | None = None) -> Run:
-    run = runs(name, api.service_account_kubeconfig("kube-chores", name), env)
+def job(api: Api, name: str, *flags: str, account: str = "", env: Mapping[str, str] | None = None) -> Run:
+    run = runs(name, api.service_account_kubeconfig("kube-chores", account or name), env)
     return lambda *arguments: run(*flags, *arguments)
 
 
@@ -219,7 +217,7 @@ def test_a_kustomization_is_ready_if_the_last_runs_of_jobs_found_no_error(
     jobs = (
         job(api, "sync-copies"),
         job(api, "fetch-rates", env=rates.env()),
-        job(api, "mirror-audit", env=registries.env),
+        job(api, "mirror-audit", account="mirror-repair", env=registries.env),
     )
 
     def publish_all(objects: Sequence[Object]) -> str:
