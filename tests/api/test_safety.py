@@ -172,7 +172,7 @@ def annotated(key: str) -> Callable[[Api, Object], None]:
         (annotated("argocd.argoproj.io/tracking-id"), "it is managed by Argo CD"),
         (labelled("kustomize.toolkit.fluxcd.io/name", "shop"), "it is managed by Flux"),
     ],
-    ids=["controller", "helm", "type", "immutable", "other install", "helm label", "helm annotation", "argo cd", "flux"],
+    ids=["controller", "helm", "type", "immutable", "other install", "helm label", "helm annotation", "argo", "flux"],
 )
 def test_adopt_does_not_change_objects_that_it_must_not_take(
     api: Api, sync: Run, change: Callable[[Api, Object], None], why: str, home: str, team: str
