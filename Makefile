@@ -60,10 +60,11 @@ check: lint types test ## run lint, types and test: do this before each commit
 test-version: $(VENV)/installed-test ## run unit tests and each job on another Python: PYTHON=... VENV=...
 	@$(BIN)/pytest -q -n auto --dist worksteal tests/unit tests/test_every_job.py
 
-control-plane: ## build etcd, kube-apiserver, kube-controller-manager, kubectl, helm and kstatus into .tools (needs Go)
+control-plane: ## build etcd, kube-apiserver, kube-controller-manager, kubectl, helm, kstatus and Flux into .tools (needs Go)
 	@tools/kubernetes/build
 	@tools/helm/build
 	@tools/kstatus/build
+	@tools/flux/build
 
 test-cluster: $(VENV)/installed control-plane ## run the tests on a real Kubernetes control plane
 	@$(BIN)/pytest -q -n $(WORKERS) --dist load --maxschedchunk 1 -m cluster \

@@ -151,8 +151,8 @@ def stamped(_api: Api, unmanaged: Object) -> None:
     unmanaged["metadata"]["labels"] = OTHER_INSTALL
 
 
-def managed_by_helm(_api: Api, unmanaged: Object) -> None:
-    unmanaged["metadata"]["labels"] = {"app.kubernetes.io/managed-by": "Helm"}
+def labelled(key: str, value: str) -> Callable[[Api, Object], None]:
+    return lambda _api, unmanaged: unmanaged["metadata"].update(labels={key: value})
 
 
 def annotated(key: str) -> Callable[[Api, Object], None]:
@@ -167,11 +167,12 @@ def annotated(key: str) -> Callable[[Api, Object], None]:
         (changed(type="example.com/other"), "its type is example.com/other"),
         (changed(immutable=True), "it is immutable"),
         (stamped, "another job or installation"),
-        (managed_by_helm, "it is managed by Helm"),
+        (labelled("app.kubernetes.io/managed-by", "Helm"), "it is managed by Helm"),
         (annotated("meta.helm.sh/release-name"), "it is managed by Helm"),
         (annotated("argocd.argoproj.io/tracking-id"), "it is managed by Argo CD"),
+        (labelled("kustomize.toolkit.fluxcd.io/name", "shop"), "it is managed by Flux"),
     ],
-    ids=["controller", "helm", "type", "immutable", "other install", "helm label", "helm annotation", "argo cd"],
+    ids=["controller", "helm", "type", "immutable", "other install", "helm label", "helm annotation", "argo", "flux"],
 )
 def test_adopt_does_not_change_objects_that_it_must_not_take(
     api: Api, sync: Run, change: Callable[[Api, Object], None], why: str, home: str, team: str

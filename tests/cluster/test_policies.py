@@ -1437,6 +1437,14 @@ NOT_ADOPTED: Mapping[str, tuple[str, Callable[[Client], Object]]] = {
         OTHERS,
         lambda t: annotated(configmap(t.team, labels={}), argo="shop:/ConfigMap:x/y"),
     ),
+    "an object that a Kustomization of Flux applied": (
+        OTHERS,
+        lambda t: configmap(t.team, labels={"kustomize.toolkit.fluxcd.io/name": "shop"}),
+    ),
+    "an object that a HelmRelease of Flux applied": (
+        OTHERS,
+        lambda t: secret(t.team, labels={"helm.toolkit.fluxcd.io/name": "shop"}),
+    ),
     "an object that a controller owns": (EITHER, lambda t: controlled(secret(t.team, labels={}), t.api)),
 }
 

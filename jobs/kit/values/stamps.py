@@ -32,8 +32,13 @@ RESERVED_PREFIXES = ("kubechores.dev/", "argocd.argoproj.io/", "meta.helm.sh/", 
 RESERVED_KEYS = frozenset(
     {MANAGED_BY, "app.kubernetes.io/instance", "kubectl.kubernetes.io/last-applied-configuration"}
 )
-# Annotations that mark the objects of Helm and Argo CD.
-_OTHER_TOOLS = {"meta.helm.sh/release-name": "Helm", "argocd.argoproj.io/tracking-id": "Argo CD"}
+# Labels and annotations that mark the objects of Helm, Argo CD and Flux.
+_OTHER_TOOLS = {
+    "meta.helm.sh/release-name": "Helm",
+    "argocd.argoproj.io/tracking-id": "Argo CD",
+    "kustomize.toolkit.fluxcd.io/name": "Flux",
+    "helm.toolkit.fluxcd.io/name": "Flux",
+}
 KEYS_OF_OTHER_TOOLS = frozenset(_OTHER_TOOLS)
 
 
@@ -104,10 +109,10 @@ def is_reserved(key: str) -> bool:
 
 
 def other_owner(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
-    """Return the other tool that owns an object by its label or annotation; empty if there is none."""
-    by_annotation = next((tool for key, tool in _OTHER_TOOLS.items() if key in annotations), "")
+    """Return the other tool that owns an object by a label or annotation; empty if there is none."""
+    marked = next((tool for key, tool in _OTHER_TOOLS.items() if key in annotations or key in labels), "")
     managed_by = labels.get(MANAGED_BY, MANAGER)
-    return by_annotation or (managed_by if managed_by != MANAGER else "")
+    return marked or (managed_by if managed_by != MANAGER else "")
 
 
 def is_helm_label(key: str, value: str) -> bool:
