@@ -3,13 +3,12 @@
 An outage changes what runs do, or what the Pushgateway keeps. promtool evaluates the alerts with their real times.
 """
 
+import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-
-import yaml
 
 from tests.manifests import Object
 from tests.monitoring.parts import promtool
@@ -122,9 +121,9 @@ def alerts_of(folder: Path, rules: Object, input_series: Sequence[Object], minut
     never = [{"labels": "never", "value": 0}]  # promtool prints what it got instead
     cases = [{"expr": each, "eval_time": f"{minutes}m", "exp_samples": never} for each in expressions]
     tests = [{"interval": "1m", "input_series": input_series, "promql_expr_test": cases}]
-    (folder / "rules.yaml").write_text(yaml.safe_dump(rules))
+    (folder / "rules.yaml").write_text(json.dumps(rules))
     file = folder / "tests.yaml"
-    file.write_text(yaml.safe_dump({"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": tests}))
+    file.write_text(json.dumps({"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": tests}))
     ran = promtool("test", "rules", str(file))
     fired, fires = re.findall(r"^ +got: ?(.*)$", ran.stdout + ran.stderr, re.M)
     return _named(fired), _named(fires)

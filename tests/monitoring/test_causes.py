@@ -133,7 +133,7 @@ HIDDEN = {
         {"ClusterNotReady cluster=eu", "ChoreNotSucceeding chore=sync-copies-clusters"},
     ),
     "the job of a rule with a brake no longer starts": Outage(
-        {"sync-copies": lambda minute: Run(4, {RULE: 0}) if minute < 60 else None},
+        {"sync-copies": lambda minute: Run(4, {RULE: 0}) if minute < 3 else None},
         {"RuleNotReady rule=settings", "ChoreNotSucceeding chore=sync-copies"},
     ),
     "a rule with a conflict stays so after runs that fail": Outage(
@@ -144,6 +144,11 @@ HIDDEN = {
         {"fetch-rates": lambda minute: Run(1, ALL_RATES, is_working=False) if minute // 60 % 2 else Run(0, {RATE: 0})},
         {"RateNotUpdated rate=shop/usd"},
         600,
+    ),
+    "the job of a mistaken rate no longer starts": Outage(
+        {"fetch-rates": lambda minute: Run(0, {RATE: 0}) if minute < 30 else None},
+        {"RateNotUpdated rate=shop/usd", "ChoreNotSucceeding chore=fetch-rates"},
+        480,
     ),
     "a job fails while the clock of another one is ahead": Outage(
         {"sync-copies": FAILED, "farm-pods": Run(ahead=7 * DAY)},
