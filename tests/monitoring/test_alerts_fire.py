@@ -1,7 +1,8 @@
 """Each alert fires on a real cluster when what it reports breaks, and resolves when it is repaired.
 
 Jobs send their metrics to a real Pushgateway, and a real Prometheus evaluates the alerts. They have no `for`, and a
-shorter limit for the last success. All faults are there at the same time, so that the test takes seconds.
+shorter limit for farm-pods. All faults are there at the same time, so that the test takes seconds, and each fires one
+alert.
 """
 
 import shlex
@@ -36,6 +37,7 @@ mirrors, no_pauses, rates, registries = of_apis.mirrors, of_apis.no_pauses, of_a
 hub, uid, spokes = of_clusters.hub, of_clusters.uid, of_clusters.spokes
 
 Job = Callable[[str], int]
+Alert = tuple[str, str]  # its name, and what it is about
 JOBS = ("fetch-rates", "mirror-audit", "roll-workloads", "farm-pods", "sync-copies", CLUSTERS)
 SECONDS = 60.0  # until Prometheus shows it, on a busy machine
 FARM_RIGHTS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/kube-chores-farm-pods"
@@ -105,22 +107,18 @@ class World:
         self.rights = api.call("GET", FARM_RIGHTS)
         api.call("DELETE", FARM_RIGHTS)
 
-    def causes(self) -> dict[str, tuple[dict[str, str], str]]:
-        """Return a label of each alert that fires after `damage()`, and what its command prints about the cause."""
-        mirror = self.mirror.registry_mirror.name
-        mistaken = "source namespace platfrom does not exist"
+    def causes(self) -> dict[Alert, str]:
+        """Return the alerts that fire after `damage()`, each with what its command prints about its cause."""
         return {
-            "ChoreNotSucceeding": ({"chore": "sync-copies"}, mistaken),
-            "ChoreNeverSucceeded": ({"chore": "farm-pods"}, "farm-pods"),
-            "ChoreBraked": ({"chore": "sync-copies"}, mistaken),
-            "CopiesInConflict": ({"rule": "settings"}, f"configmap/settings {self.team} conflict"),
-            "RuleNotReady": ({"rule": "logins"}, "SourceNamespaceMissing"),
-            "ClusterNotReady": ({"cluster": self.spoke.name}, f"{self.spoke.name} (Conflict)"),
-            "MirrorNotReady": ({"mirror": mirror}, "statefulset"),
-            "RateNotReady": ({"rate": f"{self.team}/xts"}, "Unavailable"),
-            "RateTooOld": ({"rate": f"{self.team}/usd"}, str(ago(6))),
-            "RollsDeferred": ({"reason": "missing-source"}, "configmap/app does not exist; create it"),
-            "RollsIncomplete": ({"reason": "rollout-incomplete"}, "old pods that still exist: 1"),
+            ("ChoreNotSucceeding", "farm-pods"): "farm-pods",
+            ("RuleNotReady", "settings"): "Conflict",
+            ("RuleNotReady", "logins"): "SourceNamespaceMissing",
+            ("ClusterNotReady", self.spoke.name): f"{self.spoke.name} (Conflict)",
+            ("MirrorNotReady", self.mirror.registry_mirror.name): "statefulset",
+            ("RateNotUpdated", f"{self.team}/xts"): "Unavailable",
+            ("RateNotUpdated", f"{self.team}/usd"): str(ago(6)),
+            ("RollsDeferred", "missing-source"): "configmap/app does not exist; create it",
+            ("RollsIncomplete", ""): "old pods that still exist: 1",
         }
 
     def damage(self) -> None:
@@ -172,27 +170,28 @@ def test_each_alert_fires_when_something_breaks_and_resolves_when_it_is_repaired
     spokes: list[Spoke],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def wait_until(fires: bool, name: str, **labels: str) -> Object:
-        found: list[Object] = []
+    def fires() -> dict[Alert, Object]:
+        subjects = ("chore", "rule", "cluster", "mirror", "rate", "reason")
+        found = ((each["labels"], each) for each in monitoring.firing())
+        return {(of["alertname"], next((of[key] for key in subjects if key in of), "")): each for of, each in found}
 
-        def is_so() -> bool:
-            found[:] = [each for each in monitoring.firing(name) if labels.items() <= each["labels"].items()]
-            return fires == bool(found)
+    def wait_until_fire(*expected: Alert) -> dict[Alert, Object]:
+        wait_for(lambda: fires().keys() == {*expected}, f"{expected} to fire, and no others", SECONDS, fires)
+        return fires()
 
-        wait_for(is_so, f"{name} {labels} to {'fire' if fires else 'resolve'}", SECONDS)
-        return found[0] if fires else {}
-
-    wait_until(True, "ChoresNotReporting")
+    wait_until_fire(("ChoresNotReporting", ""))
     world = World(api, mirrors, rates, registries, spokes[0])
+    assert job("farm-pods") == 2
+    wait_until_fire(("NoChoreSucceeding", ""))
     assert {name: job(name) for name in JOBS} == {**dict.fromkeys(JOBS, 0), "farm-pods": 2}
-    wait_until(False, "ChoresNotReporting")
+    wait_until_fire(("ChoreNotSucceeding", "farm-pods"), ("RateNotUpdated", f"{world.team}/usd"))
 
     world.damage()
     job("roll-workloads")
     assert {name: job(name) for name in JOBS} == {**dict.fromkeys(JOBS, 0), "farm-pods": 2, "sync-copies": 4}
-    for name, (labels, cause) in world.causes().items():
-        alert = wait_until(True, name, **labels)
-        assert cause in printed(api, alert["annotations"]["command"]), alert
+    causes = world.causes()
+    for each, alert in wait_until_fire(*causes).items():
+        assert causes[each] in printed(api, alert["annotations"]["command"]), alert
     assert {panel: monitoring.query(each) for panel, each in expressions().items() if not monitoring.query(each)} == {}
     used = {label for labels, _ in monitoring.query('{__name__=~"kube_chores_.+"}') for label in labels}
     assert "namespace" not in used
@@ -200,23 +199,22 @@ def test_each_alert_fires_when_something_breaks_and_resolves_when_it_is_repaired
     world.repair()
     wait_for(lambda: job("farm-pods") == 0, "the right to be effective")
     assert {name: job(name) for name in JOBS} == dict.fromkeys(JOBS, 0)
-    for name, (labels, _) in world.causes().items():
-        wait_until(False, name, **labels)
+    wait_until_fire()
 
     monkeypatch.setattr(gauges, "MOST_RESOURCES", 1)
     job("fetch-rates")
-    wait_until(True, "MetricsOmitted", metric="kube_chores_rate_ready")
+    wait_until_fire(("MetricsOmitted", "fetch-rates"))
     monkeypatch.setattr("jobs.kit.run.metrics.time", lambda: time.time() + 3600)
     job("farm-pods")
-    wait_until(True, "ChoreTimeInFuture", chore="farm-pods")
+    wait_until_fire(("MetricsOmitted", "fetch-rates"), ("ChoreTimeInFuture", ""))
     monkeypatch.undo()
     assert [job("fetch-rates"), job("farm-pods")] == [0, 0]
-    wait_until(False, "MetricsOmitted")
-    wait_until(False, "ChoreTimeInFuture")
+    wait_until_fire()
 
     monitoring.delete("farm-pods", "kube-chores")
-    wait_until(True, "ChoreNotReporting", chore="farm-pods", installation="kube-chores")
+    lost = ("ChoreNotSucceeding", "farm-pods")
+    wait_for(lambda: job("fetch-rates") == 0 and fires().keys() == {lost}, f"{lost} to fire", SECONDS, fires)
     job("farm-pods")
-    wait_until(False, "ChoreNotReporting")
-    others = {"ChoresNotReporting", "MetricsOmitted", "ChoreTimeInFuture", "ChoreNotReporting"}
-    assert {*world.causes(), *others} == {each["alert"] for each in alerts(ALERTS)}
+    wait_until_fire()
+    others = {"ChoresNotReporting", "NoChoreSucceeding", "MetricsOmitted", "ChoreTimeInFuture"}
+    assert {*(name for name, _ in causes), *others} == {each["alert"] for each in alerts(ALERTS)}

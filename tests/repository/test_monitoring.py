@@ -3,24 +3,39 @@
 import re
 from itertools import combinations
 
+from jobs import __version__
+from tests.generated import check
 from tests.manifests import ROOT
 from tests.monitoring.parts import ALERTS, SAMPLE, alerts, dashboard, expressions, metrics_of, rules
 
+TESTS = [ROOT / "tests" / "monitoring" / name for name in ("alerts_test.yaml", "sample_test.yaml")]
+
 PAGE = (ROOT / "docs" / "alerts.md").read_text()
+ALL = [*alerts(ALERTS), *alerts(SAMPLE)]
+ANNOTATIONS = {"summary", "description", "command", "runbook_url"}
 
 
 def test_each_alert_has_its_annotations_and_an_entry_on_its_page() -> None:
-    found = alerts(ALERTS)
+    names = [*dict.fromkeys(each["alert"] for each in ALL)]
 
-    assert {frozenset(each["annotations"]) for each in found} == {frozenset({"summary", "description", "command"})}
-    assert {each["labels"]["severity"] for each in found} == {"warning"}
-    assert re.findall(r"^### (\w+)$", PAGE, re.M) == [each["alert"] for each in found]
-    assert re.findall(r"^\| \[`(\w+)`\]\(#\w+\)", PAGE, re.M) == [each["alert"] for each in found]
+    assert {frozenset(each["annotations"]) for each in ALL} == {frozenset(ANNOTATIONS)}
+    assert {each["labels"]["severity"] for each in ALL} == {"warning"}
+    assert re.findall(r"^### (\w+)$", PAGE, re.M) == names
+    assert re.findall(r"^\| \[`(\w+)`\]\(#\w+\)", PAGE, re.M) == names
+
+
+def test_the_runbook_of_each_alert_is_its_entry_in_the_release_with_this_version() -> None:
+    for path in (ALERTS, SAMPLE, *TESTS):
+        text = path.read_text()
+        check(path, re.sub(r"(?<=/kube-chores/blob/)[^/]+(?=/docs/alerts\.md)", f"v{__version__}", text))
+    page = rf"https://github\.com/[\w-]+/kube-chores/blob/v{re.escape(__version__)}/docs/alerts\.md"
+    for each in ALL:
+        assert re.fullmatch(f"{page}#{each['alert'].lower()}", each["annotations"]["runbook_url"]), each["alert"]
 
 
 def test_the_command_of_each_alert_is_in_its_entry() -> None:
-    places = {"installation": "NAMESPACE", "rule": "RULE", "mirror": "MIRROR"}
-    for each in alerts(ALERTS):
+    places = {"installation": "NAMESPACE", "namespace": "NAMESPACE", "rule": "RULE", "mirror": "MIRROR"}
+    for each in ALL:
         command = re.sub(r"{{ \$labels\.(\w+) }}", lambda found: places[found[1]], each["annotations"]["command"])
         entry = re.split(r"^##+ ", PAGE.partition(f"### {each['alert']}\n")[2], maxsplit=1, flags=re.M)[0]
         other = re.search(r"[Aa]s \[(\w+)\]", entry)  # the entry refers to the one of another alert
@@ -43,7 +58,8 @@ def test_the_dashboard_has_all_metrics_and_alerts_use_no_others() -> None:
     documented = metrics_of((ROOT / "docs" / "metrics.md").read_text())
 
     assert {name for each in expressions().values() for name in metrics_of(each)} == documented
-    assert {name for each in alerts(ALERTS) for name in metrics_of(each["expr"])} <= documented
+    used = {name for group in rules(ALERTS)["groups"] for each in group["rules"] for name in metrics_of(each["expr"])}
+    assert used <= documented
 
 
 def test_panels_do_not_overlap_and_use_the_data_source_of_the_variable() -> None:

@@ -27,6 +27,7 @@ from tests.worlds import configmap, namespace_object, rule
 
 COPIES = "/api/v1/namespaces/*/configmaps"
 LAST_RUN, LAST_SUCCESS = "kube_chores_last_run_timestamp_seconds", "kube_chores_last_success_timestamp_seconds"
+LAST_WORKING = "kube_chores_last_working_timestamp_seconds"
 PATH = "/metrics/job/sync-copies/installation/kube-chores"
 PASSWORD = "swordfish"
 
@@ -80,11 +81,30 @@ def test_a_failure_keeps_the_last_success(sandbox: Sandbox, sync: Run, gateway: 
     ran = sync("-n", "kube-chores", "--push-gateway", gateway.url)
 
     assert (ran.exit_code, gateway.last.method, gateway.last.path) == (1, "POST", PATH)
-    assert series(gateway.last.text, LAST_SUCCESS) == {}
+    assert series(gateway.last.text, LAST_SUCCESS) == series(gateway.last.text, LAST_WORKING) == {}
     assert series(gateway.last.text, "kube_chores_run_exit_code") == {(): 1}
     assert series(gateway.last.text, "kube_chores_rule_copies") == {("settings",): 0}
     assert series(gateway.last.text, "kube_chores_rule_ready") == {("settings",): 0}
     assert series(gateway.last.text, "kube_chores_writes")["created", "failed"] == 2
+
+
+def test_a_run_that_only_a_mistaken_rule_fails_works_until_it_fails_early(
+    api: Api, sandbox: Sandbox, sync: Run, gateway: Gateway, tmp_path: Path
+) -> None:
+    file = tmp_path / "sync.prom"
+    flags = ("-n", "kube-chores", "--push-gateway", gateway.url, "--metrics-file", str(file))
+    sync(*flags)
+    api.patch(rule("settings", "home", "team-*"), {"spec": {"namespaces": ["platfrom"]}})
+
+    braked = sync(*flags)
+    worked = series(gateway.last.text, LAST_WORKING)
+    sandbox.inject(Fault("GET", "/api/v1/namespaces", status=403, times=None))
+    failed = sync(*flags)
+
+    assert (braked.exit_code, failed.exit_code) == (4, 1)
+    assert worked == series(gateway.pushes[1].text, LAST_RUN) != {}
+    assert series(gateway.pushes[1].text, LAST_SUCCESS) == series(gateway.last.text, LAST_WORKING) == {}
+    assert series(file.read_text(), LAST_WORKING) == worked
 
 
 def test_a_run_that_reaches_no_cluster_sends_its_end(sync: Run, gateway: Gateway, tmp_path: Path, limit: Limit) -> None:

@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -119,11 +119,81 @@ def test_a_blocked_deletion_engages_the_brake() -> None:
     [(ExitCode.DONE, None, 9.0), (ExitCode.DONE, 5.0, 9.0), (ExitCode.FAILED, 5.0, 5.0), (ExitCode.BRAKE, None, None)],
 )
 def test_only_exit_code_0_is_a_success(code: ExitCode, before: float | None, after: float | None) -> None:
-    samples = [*gauges.of_end(code, 9.0, 0.5, before)]
+    kept = {} if before is None else {gauges.LAST_SUCCESS: before, gauges.LAST_WORKING: 6.0}
+
+    samples = [*gauges.of_end(code, 9.0, 0.5, kept, is_working=code is ExitCode.BRAKE)]
 
     assert values(iter(samples), gauges.LAST_SUCCESS).get(()) == after
+    assert values(iter(samples), gauges.LAST_WORKING).get(()) == (
+        9.0 if code is ExitCode.BRAKE else kept.get(gauges.LAST_WORKING)
+    )
     assert values(iter(samples), gauges.LAST_RUN) == {(): 9.0}
     assert values(iter(samples), gauges.EXIT_CODE) == {(): float(code)}
+
+
+RULE = finding("source-missing")  # of rule `settings`
+UNREACHED = Finding("unreachable", Severity.CRITICAL, ObjectKey("Cluster", "eu"), "")
+NOT_READY = (of_rules.RULE_READY.sample(0, "settings"), of_clusters.CLUSTER_READY.sample(0, "eu"))
+
+
+@pytest.mark.parametrize(
+    ("code", "results", "samples"),
+    [
+        (ExitCode.DONE, [Result(RULE, Outcome.FAILED)], ()),
+        (ExitCode.BRAKE, [Result(RULE, Outcome.REPORTED, exit_code=ExitCode.BRAKE)], NOT_READY),
+        (ExitCode.REFUSED, [Result(RULE, Outcome.REPORTED, exit_code=ExitCode.REFUSED)], NOT_READY),
+        (ExitCode.FAILED, [Result(UNREACHED, Outcome.REPORTED, exit_code=ExitCode.FAILED)], NOT_READY),
+        (ExitCode.FAILED, [Result(RULE, Outcome.FAILED, exit_code=ExitCode.FAILED, cluster="eu")], NOT_READY),
+    ],
+    ids=["success", "brake", "mistake", "unreachable-cluster", "write-in-a-cluster"],
+)
+def test_a_run_works_if_only_resources_that_are_not_ready_fail_it(
+    code: ExitCode, results: list[Result], samples: Sequence[Sample]
+) -> None:
+    assert gauges.is_working(code, results, samples)
+
+
+OF_RULE = Result(RULE, Outcome.REPORTED, exit_code=ExitCode.BRAKE)
+
+
+@pytest.mark.parametrize(
+    ("code", "result", "samples"),
+    [
+        (ExitCode.FINDINGS, OF_RULE, NOT_READY),
+        (ExitCode.STOPPED, OF_RULE, NOT_READY),
+        (ExitCode.BRAKE, OF_RULE, ()),
+        (ExitCode.BRAKE, OF_RULE, [of_rules.RULE_READY.sample(1, "settings")]),
+        (ExitCode.BRAKE, OF_RULE, [of_clusters.CLUSTER_READY.sample(0, "settings")]),
+        (ExitCode.BRAKE, OF_RULE, [of_mirrors.MIRROR_READY.sample(0, "settings")]),
+        (ExitCode.FAILED, Result(RULE, Outcome.REPORTED, exit_code=ExitCode.FAILED), NOT_READY),
+        (ExitCode.REFUSED, Result(RULE, Outcome.FAILED, exit_code=ExitCode.REFUSED), NOT_READY),
+        (
+            ExitCode.REFUSED,
+            Result(finding("unreadable"), Outcome.REPORTED, exit_code=ExitCode.REFUSED),
+            NOT_READY,
+        ),
+        (ExitCode.FAILED, Result(UNREACHED, Outcome.REPORTED, exit_code=ExitCode.FAILED), NOT_READY[:1]),
+    ],
+    ids=[
+        "findings-with-check",
+        "stopped",
+        "a-deleted-rule",
+        "a-ready-rule",
+        "a-cluster-of-this-name",
+        "a-mirror-of-this-name",
+        "a-retry-can-help",
+        "a-refused-write",
+        "a-missing-right",
+        "another-cluster",
+    ],
+)
+def test_a_run_does_not_work_if_no_resource_reports_a_failure(
+    code: ExitCode, result: Result, samples: Sequence[Sample]
+) -> None:
+    explained = [OF_RULE, Result(UNREACHED, Outcome.REPORTED, exit_code=ExitCode.FAILED)]
+
+    assert not gauges.is_working(code, [result], samples)
+    assert not gauges.is_working(code, [*explained, result], samples)
 
 
 def test_requests_are_counted_by_method_also_if_there_are_none() -> None:

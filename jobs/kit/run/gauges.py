@@ -53,6 +53,10 @@ def of_resources(metric: Metric, values: Iterable[tuple[str, float]]) -> Iterato
 
 LAST_RUN = Metric("kube_chores_last_run_timestamp_seconds", "Time of the end of the last run.")
 LAST_SUCCESS = Metric("kube_chores_last_success_timestamp_seconds", "Time of the end of the last run with exit code 0.")
+LAST_WORKING = Metric(
+    "kube_chores_last_working_timestamp_seconds",
+    "Time of the end of the last run that failed at most because of rules, rates and clusters that are not ready.",
+)
 DURATION = Metric("kube_chores_run_duration_seconds", "Duration of the last run.")
 EXIT_CODE = Metric("kube_chores_run_exit_code", "Exit code of the last run.")
 FINDINGS = Metric("kube_chores_findings", "Findings that are left after the last complete run.", ("code", "severity"))
@@ -63,20 +67,52 @@ RECEIVED_BYTES = Metric("kube_chores_received_bytes", "Bytes of the bodies that 
 BRAKE_ENGAGED = Metric("kube_chores_brake_engaged", "1 if a brake blocked writes of the last complete run, else 0.")
 UNCHANGED_OBJECTS = Metric("kube_chores_unchanged_objects", "Objects that were as desired.")
 
+KEPT = (LAST_SUCCESS, LAST_WORKING)  # a run that fails keeps those of earlier runs
+# Alerts report each resource that is 0 in one of these. Mirrors can also have warnings only.
+_READY = ("kube_chores_cluster_ready", "kube_chores_rate_ready", "kube_chores_rule_ready")
 _METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
 
 
-def of_end(code: ExitCode, end: float, seconds: float, last_success: float | None) -> Iterator[Sample]:
+def of_end(
+    code: ExitCode, end: float, seconds: float, before: Mapping[Metric, float], *, is_working: bool
+) -> Iterator[Sample]:
     """Yield the metrics that each run has, also one that failed early.
 
-    `end` is a Unix time. `last_success` is that of an earlier run; None: not known.
+    `end` is a Unix time. `before` has the KEPT metrics of earlier runs, as far as they are known.
     """
     yield LAST_RUN.sample(end)
-    succeeded = end if code is ExitCode.DONE else last_success
-    if succeeded is not None:
-        yield LAST_SUCCESS.sample(succeeded)
+    for metric, is_now in ((LAST_SUCCESS, code is ExitCode.DONE), (LAST_WORKING, is_working)):
+        if is_now or metric in before:
+            yield metric.sample(end if is_now else before[metric])
     yield DURATION.sample(seconds)
     yield EXIT_CODE.sample(code)
+
+
+def is_working(code: ExitCode, results: Iterable[Result], samples: Iterable[Sample]) -> bool:
+    """Return whether a complete run succeeded, or only resources that the samples report as not ready failed it.
+
+    A failed read or write counts only in another cluster: its cause is rarely the custom resource.
+    """
+    if code not in (ExitCode.FAILED, ExitCode.REFUSED, ExitCode.BRAKE):
+        return code is ExitCode.DONE
+    not_ready = {(*each.metric.labels, *each.labels) for each in samples if _is_not_ready(each)}
+    failed = [each for each in results if each.exit_code is not ExitCode.DONE]
+    return all(not not_ready.isdisjoint(_resources(each)) for each in failed)
+
+
+def _is_not_ready(sample: Sample) -> bool:
+    return sample.metric.name in _READY and not sample.value
+
+
+def _resources(result: Result) -> list[tuple[str, str]]:
+    """Return the cluster or the custom resources that are responsible for a failure, each as a label and its value."""
+    finding = result.finding
+    if name := result.cluster or (finding.object.name if finding.object.kind == "Cluster" else ""):
+        return [("cluster", name)]
+    is_mistake = result.exit_code is not ExitCode.FAILED and result.outcome is Outcome.REPORTED
+    if not is_mistake or finding.code == "unreadable":
+        return []
+    return [(label, name) for label in ("rate", "rule") for name in finding.subjects]
 
 
 def of_traffic(requests: Mapping[str, int], retries: int, received_bytes: int) -> Iterator[Sample]:

@@ -8,10 +8,11 @@ from __future__ import annotations
 import errno
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, time
+from types import MappingProxyType
 
 from prometheus_client import generate_latest, push_to_gateway, pushadd_to_gateway
 from prometheus_client.core import GaugeMetricFamily
@@ -21,7 +22,7 @@ from prometheus_client.registry import Collector
 from jobs.kit import web
 from jobs.kit.api.endpoint import read_limited
 from jobs.kit.run import log, results
-from jobs.kit.run.gauges import LAST_SUCCESS, Metric, Sample, of_end, of_traffic
+from jobs.kit.run.gauges import KEPT, Metric, Sample, is_working, of_end, of_traffic
 from jobs.kit.run.session import Measured, Stop, user_agent
 from jobs.kit.values.model import DryRun, ExitCode, RunOptions
 from jobs.kit.values.reads import NOT_FETCHED
@@ -67,7 +68,10 @@ def send(chore: str, options: RunOptions, measured: Measured, code: ExitCode, st
     if not installation:
         log.log.warning("%s: metrics are not sent: the run found no cluster, so its namespace is not known", chore)
         return
-    ended = _Ended(chore, installation, code, time(), monotonic() - measured.started, _gauges(measured), stopping)
+    samples = [*measured.gauges()]
+    works = measured.results is not None and is_working(code, measured.results, samples)
+    samples += _traffic(measured)
+    ended = _Ended(chore, installation, code, works, time(), monotonic() - measured.started, samples, stopping)
     for target, write in ((options.metrics_file, _write), (options.push_gateway, _push)):
         try:
             if target:
@@ -84,12 +88,11 @@ def _installation(measured: Measured, options: RunOptions) -> str:
     return options.namespace or ""
 
 
-def _gauges(measured: Measured) -> list[Sample]:
-    found = [*measured.gauges()]
-    if measured.session:
-        traffic = measured.session.transport.traffic
-        found += of_traffic(traffic.requests, traffic.retries, traffic.bytes_received)
-    return found
+def _traffic(measured: Measured) -> Iterable[Sample]:
+    if not measured.session:
+        return []
+    traffic = measured.session.transport.traffic
+    return of_traffic(traffic.requests, traffic.retries, traffic.bytes_received)
 
 
 @dataclass(frozen=True)
@@ -99,15 +102,16 @@ class _Ended:
     chore: str
     installation: str
     code: ExitCode
+    is_working: bool
     end: float
     seconds: float
     gauges: Sequence[Sample]
     stopping: Stop
 
-    def families(self, last_success: float | None = None) -> Families:
-        """Return the metrics. `last_success` is that of an earlier run; None: not known."""
-        samples = [*of_end(self.code, self.end, self.seconds, last_success), *self.gauges]
-        return Families(samples, self.chore, self.installation)
+    def families(self, before: Mapping[Metric, float] = MappingProxyType({})) -> Families:
+        """Return the metrics. `before` has those of earlier runs that a run keeps, as far as they are known."""
+        of_run = of_end(self.code, self.end, self.seconds, before, is_working=self.is_working)
+        return Families([*of_run, *self.gauges], self.chore, self.installation)
 
 
 def _push(gateway: str, ended: _Ended) -> None:
@@ -138,12 +142,11 @@ def _push(gateway: str, ended: _Ended) -> None:
 
 
 def _write(name: str, ended: _Ended) -> None:
-    """Replace the file with the metrics, and keep the time of the last success from the file before."""
+    """Replace the file with the metrics, and keep the times of earlier runs from the file before."""
     path = Path(name)
     try:
-        before = _read(path)
-        last_success = _last_success(before, ended)
-        _replace(path, generate_latest(ended.families(last_success)))
+        before = _kept(_read(path), ended)
+        _replace(path, generate_latest(ended.families(before)))
     except ValueError as error:
         remedy = f"{name} has other metrics; use a file for {ended.chore} of {ended.installation} only"
         raise _NotSentError(f"metrics are not written: {remedy}") from error
@@ -161,8 +164,8 @@ def _read(path: Path) -> str:
     return read_limited(path).decode()
 
 
-def _last_success(text: str, ended: _Ended) -> float | None:
-    """Return the time of the last success in a file.
+def _kept(text: str, ended: _Ended) -> Mapping[Metric, float]:
+    """Return the metrics of earlier runs in a file that a run keeps.
 
     Raises:
         ValueError: the file has other metrics than those of this chore and installation.
@@ -171,7 +174,7 @@ def _last_success(text: str, ended: _Ended) -> float | None:
     labels = {"chore": ended.chore, "installation": ended.installation}
     if any(labels.items() - each.labels.items() for each in found) or (text and not found):
         raise ValueError
-    return next((each.value for each in found if each.name == LAST_SUCCESS.name), None)
+    return {metric: each.value for metric in KEPT for each in found if each.name == metric.name}
 
 
 def _replace(path: Path, content: bytes) -> None:

@@ -124,7 +124,7 @@ def _run(
     for brake in plan.brakes:  # last: a long report would scroll it off the terminal
         log.log.error(brake_message(job.name, job.cronjob, brake, connection, options))
     if not session.stopping():
-        measured.gauges = lambda: created.gauges(results)
+        measured.gauges, measured.results = (lambda: created.gauges(results)), results
     if created.writes:
         measured.message += lines_of_writes(results, plan.desired.by_subject)
     return code

@@ -10,7 +10,7 @@ import secrets
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -28,7 +28,7 @@ from jobs.kit.api.transport import RETRY_SECONDS, Transport
 from jobs.kit.run import log
 from jobs.kit.run.flags import variable
 from jobs.kit.values.errors import ChoresError, ConfigurationError, UnreachableError
-from jobs.kit.values.model import Brake, DryRun, ExitCode, RunOptions
+from jobs.kit.values.model import Brake, DryRun, ExitCode, Result, RunOptions
 from jobs.kit.values.resources import NAMESPACES
 from jobs.kit.values.stamps import MANAGER
 from jobs.kit.values.text import Lines, visible
@@ -107,13 +107,14 @@ class Measured:
     """What a run leaves for its metrics and for the status of its pod: less if it fails early.
 
     - `started`: on time.monotonic.
-    - `gauges`: the metrics of a complete run.
+    - `gauges`, `results`: the metrics and the results of a complete run; None: it is not complete.
     - `message`: lines for the status of the pod, if the run succeeds.
     """
 
     started: float = field(default_factory=monotonic)
     session: Session | None = None
     gauges: Callable[[], Iterable[Sample]] = tuple
+    results: Sequence[Result] | None = None
     message: list[str] = field(default_factory=list)
 
     def report_to_pod(self) -> None:
