@@ -112,6 +112,9 @@ cluster-down: $(VENV)/installed ## end that cluster
 screenshots: browser-tools ## write the pictures of docs/status.md again, of runs on the embedded cluster
 	@$(BIN)/python -m tests.browser.screenshots
 
+test-krew: $(VENV)/installed control-plane ## build the plugin of kubectl for this machine and run it (downloads wheels)
+	@$(BIN)/pytest -q -m krew tests/krew
+
 benchmark: $(VENV)/installed control-plane ## measure docs/performance.md again: about an hour on an idle machine (needs Go)
 	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[benchmark]'
 	@$(BIN)/python -m benchmarks
@@ -138,17 +141,21 @@ base-digest: ## write the present digest of the base image into the Dockerfile (
 release: $(VENV)/installed-release ## build image, wheel, sdist, chart, SBOM, notes and checksums into dist/, from a clean commit
 	@$(BIN)/python tools/release.py
 
-lock: ## write requirements.lock, the packages of the image, again, on the oldest supported Python, which needs the most packages
+PIP_COMPILE = CUSTOM_COMPILE_COMMAND="make lock" venv/bin/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe \
+	--strip-extras --no-emit-index-url --no-emit-find-links --no-emit-trusted-host
+
+lock: ## write requirements.lock, the packages of the image, and tools/krew.lock, on the oldest Python, which needs most packages
 	@rm -rf build/lock && mkdir -p build/lock && cp -R jobs pyproject.toml README.md LICENSE build/lock
 	@sed '/^    kubernetes /d' setup.cfg > build/lock/setup.cfg # a pod needs no kubeconfig, and the package takes 126 MB
 	@$(OLDEST) -m venv build/lock/venv && build/lock/venv/bin/pip install --quiet pip-tools
-	@cd build/lock && CUSTOM_COMPILE_COMMAND="make lock" venv/bin/pip-compile --quiet --upgrade --generate-hashes \
-		--allow-unsafe --build-deps-for wheel --strip-extras --no-emit-index-url --no-emit-find-links \
-		--no-emit-trusted-host --output-file ../../requirements.lock setup.cfg
+	@cd build/lock && $(PIP_COMPILE) --build-deps-for wheel --output-file ../../requirements.lock setup.cfg
+	@sed -n 's/^    kubernetes /kubernetes /p' setup.cfg > build/lock/krew.in # a laptop needs it: the plugin of kubectl has it
+	@cd build/lock && $(PIP_COMPILE) --constraint ../../requirements.lock --output-file ../../tools/krew.lock krew.in
 
 docs: $(VENV)/installed ## write what is generated: cli.md, outputs.md, tables, manifests.yaml, the chart, and what names each job
 	@UPDATE_DOCS=1 $(BIN)/pytest -q tests/repository/test_registry.py
 	@UPDATE_DOCS=1 $(BIN)/pytest -q tests/repository/test_docs.py tests/repository/test_architecture.py tests/repository/test_chart.py \
+		tests/repository/test_trust.py::test_the_annotations_of_the_chart_are_generated \
 		tests/repository/test_outputs.py \
 		tests/unit/test_status.py::test_the_example_document_is_what_the_code_makes \
 		tests/unit/test_status.py::test_the_text_is_what_the_docs_show tests/repository/test_manifests_command.py::test_the_shipped_manifests_are_what_kubectl_builds
@@ -162,4 +169,4 @@ site-serve: $(VENV)/installed-site ## serve that site on http://127.0.0.1:8000, 
 clean: ## remove the virtual environment and caches (not .tools)
 	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
 
-.PHONY: help venv demo test repository-check sandbox-check soak-check bugs check test-version control-plane test-cluster test-versions node-tools test-node soak-tools soak monitoring-tools test-monitoring browser-tools test-browser screenshots cluster-up cluster-down lint types benchmark image base-digest chart release lock docs site site-serve clean
+.PHONY: help venv demo test repository-check sandbox-check soak-check bugs check test-version control-plane test-cluster test-versions node-tools test-node soak-tools soak monitoring-tools test-monitoring browser-tools test-browser test-krew screenshots cluster-up cluster-down lint types benchmark image base-digest chart release lock docs site site-serve clean
