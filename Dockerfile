@@ -5,7 +5,8 @@ FROM ${BASE} AS build
 WORKDIR /src
 RUN python3 -m venv /app
 COPY requirements.lock .
-RUN /app/bin/pip install --no-cache-dir --no-compile --require-hashes -r requirements.lock
+# Only wheels, so that no platform needs a compiler.
+RUN /app/bin/pip install --no-cache-dir --no-compile --only-binary=:all: --require-hashes -r requirements.lock
 COPY setup.cfg pyproject.toml README.md LICENSE ./
 COPY jobs jobs
 COPY cronjobs cronjobs

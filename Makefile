@@ -83,6 +83,13 @@ node-tools: ## install the programs of a node: Debian packages (apt-get, as root
 test-node: $(VENV)/installed node-tools ## run the tests on a real node, with the image in pods (needs root, cgroups, namespaces)
 	@$(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder -m node tests/node
 
+image-tools: ## install buildah and qemu-user-static (apt-get, as root), and build a registry (needs Go)
+	@tools/emulation
+	@tools/registry/build >/dev/null
+
+test-image: $(VENV)/installed image-tools ## build the images for amd64 and arm64 twice, and run the latter by emulation (needs root)
+	@$(BIN)/pytest -q -m image tests/image
+
 soak-tools: node-tools ## build toxiproxy, the proxy between pods and the API server in a soak (needs Go)
 	@tools/toxiproxy/build >/dev/null
 
@@ -128,7 +135,7 @@ lint-manifests: ## review the manifests with kubernetes-validate and kube-score,
 types: $(VENV)/installed ## run mypy in strict mode
 	@$(BIN)/mypy
 
-image: ## build the container image with docker, podman or buildah; BASE=... sets another base, PUSH=... pushes it
+image: ## build the container image with docker, podman or buildah; BASE=..., PLATFORMS=..., PUSH=...: docs/install.md
 	@tools/image
 
 chart: ## check the Helm chart, and package it in build/chart (needs Go)
@@ -169,4 +176,4 @@ site-serve: $(VENV)/installed-site ## serve that site on http://127.0.0.1:8000, 
 clean: ## remove the virtual environment and caches (not .tools)
 	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
 
-.PHONY: help venv demo test repository-check sandbox-check soak-check bugs check test-version control-plane test-cluster test-versions node-tools test-node soak-tools soak monitoring-tools test-monitoring browser-tools test-browser test-krew screenshots cluster-up cluster-down lint types benchmark image base-digest chart release lock docs site site-serve clean
+.PHONY: help venv demo test repository-check sandbox-check soak-check bugs check test-version control-plane test-cluster test-versions node-tools test-node image-tools test-image soak-tools soak monitoring-tools test-monitoring browser-tools test-browser test-krew screenshots cluster-up cluster-down lint types benchmark image base-digest chart release lock docs site site-serve clean

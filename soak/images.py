@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import subprocess
 from pathlib import Path
 
+from tests.buildah import environment
 from tests.control_plane import ROOT
-from tests.one_node import Node, images, path
+from tests.one_node import Node, images
 
 SECONDS = 300.0
-_STORAGE = ROOT / ".tools/node/storage.conf"  # tools/node/images writes it
 _SCRIPT = """
 container=$(buildah from --quiet docker-archive:{archive})
 packages=$(buildah run "$container" -- sh -c 'echo /app/lib/python3*/site-packages')
@@ -34,13 +33,7 @@ def build_image(jobs: Path, name: str, file: Path) -> Path:
     archive = images()[-1]
     words = {"archive": archive, "jobs": jobs, "name": name, "file": file}
     script = _SCRIPT.format(**{key: shlex.quote(str(value)) for key, value in words.items()})
-    env = {
-        **os.environ,
-        "PATH": path(),
-        "BUILDAH_ISOLATION": "chroot",
-        "CONTAINERS_STORAGE_CONF": str(_STORAGE),
-        "TMPDIR": str(file.parent),
-    }
+    env = environment(file.parent)
     done = subprocess.run(
         ["sh", "-e", "-c", script], env=env, capture_output=True, text=True, timeout=SECONDS, check=False
     )

@@ -13,7 +13,7 @@ import click.testing
 import hypothesis
 import pytest
 
-from tests import canary, cgroups, sweeps
+from tests import buildah, canary, cgroups, sweeps
 from tests.apis import Api, Object, real_api, sandbox_api
 from tests.browser import chromium
 from tests.control_plane import ControlPlane, control_plane, deprecated_requests, minor_of, missing, version
@@ -217,6 +217,8 @@ def _could_have_run(item: pytest.Item) -> bool:
         return False
     if item.get_closest_marker("browser"):
         return chromium.is_installed()
+    if item.get_closest_marker("image"):
+        return buildah.impossible() is None
     node = item.get_closest_marker("node") is not None and impossible() is None
     monitored = item.get_closest_marker("monitoring") is not None and shutil.which("prometheus") is not None
     return node or monitored or item.get_closest_marker("cluster") is not None

@@ -24,7 +24,7 @@ from tests.namespaces import ADDRESS, CONTAINERD, PODS
 from tests.processes import Processes
 
 PROGRAMS = ("kube-scheduler", "kube-proxy", "kubelet")
-PACKAGES = ("containerd", "runc", "iptables", "conntrack", "ip", "buildah", "debootstrap", "busybox")
+PACKAGES = ("containerd", "runc", "iptables", "conntrack", "ip", "buildah", "mmdebstrap", "busybox")
 PLUGINS = "/usr/lib/cni"
 UPSTREAM = ROOT / ".tools/node/upstream.crt"  # the certificate that containerd and the registry image trust
 CONTAINERD_COMMAND = ("containerd", f"--config={CONTAINERD}/config.toml")

@@ -18,6 +18,7 @@ FAKE = f"""#!/bin/sh
 echo "$@" >>"$CALLS"
 case "$*" in
 "push --digestfile "*) printf {DIGEST} >"$3" ;;
+"manifest push --all --format oci --digestfile "*) printf {DIGEST} >"$7" ;;
 "image inspect "*) printf 'registry.example.com/other@sha256:1\\n{REPOSITORY}@{DIGEST}\\n' ;;
 *inspect*) echo "$ANSWER" ;;
 *) echo "progress of $1" >&2 ;;
@@ -45,9 +46,40 @@ def test_a_pushed_image_is_printed_with_the_digest_of_the_registry(tmp_path: Pat
     stdout, calls = image(tmp_path, tool, PUSH=REPOSITORY)
 
     assert stdout == f"{REPOSITORY}@{DIGEST}\n"
-    assert [each.split()[0] for each in calls[:3]] == ["info", "build", "tag"]
-    assert calls[2] == f"tag {IMAGE} {REPOSITORY}:{jobs.__version__}"
-    assert calls[3].startswith("push ") and calls[3].endswith(f"{REPOSITORY}:{jobs.__version__}")
+    name = f"{REPOSITORY}:{jobs.__version__}"
+    assert [each.split()[0] for each in calls[:2]] == ["info", "build"]
+    if tool == "docker":
+        assert calls[2:4] == [f"tag {IMAGE} {name}", f"push {name}"]
+    else:
+        assert calls[2].startswith("push --digestfile ") and calls[2].endswith(f" {IMAGE} docker://{name}")
+
+
+@pytest.mark.parametrize("tool", ["podman", "buildah"])
+def test_an_index_is_built_in_the_order_of_its_platforms_and_pushed(tmp_path: Path, tool: str) -> None:
+    stdout, calls = image(tmp_path, tool, PUSH=REPOSITORY, PLATFORMS="linux/arm64,linux/amd64")
+
+    *_, index = calls[-1].split()
+    builds = [call.split(" --label ")[0] for call in calls[1:3]]
+    assert stdout == f"{REPOSITORY}@{DIGEST}\n"
+    assert builds == [f"build --platform linux/{each} --manifest {index}" for each in ("arm64", "amd64")]
+    assert calls[3].endswith(f" {index} docker://{REPOSITORY}:{jobs.__version__}")
+    assert calls[4:] == [f"manifest rm {index}"]
+
+
+def test_docker_builds_no_index(tmp_path: Path) -> None:
+    settings = environment(tmp_path, "docker", PLATFORMS="linux/arm64,linux/amd64")
+    done = subprocess.run([ROOT / "tools" / "image"], env=settings, capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "no podman or buildah that works; install one of them to build the image\n"
+    assert not (tmp_path / "calls").exists()
+
+
+@pytest.mark.parametrize("host", ["localhost:5000", "127.0.0.1:5000"])
+def test_a_registry_of_this_machine_needs_no_certificate(tmp_path: Path, host: str) -> None:
+    _, calls = image(tmp_path, "buildah", PUSH=f"{host}/kube-chores")
+
+    assert calls[2].startswith("push --digestfile ") and " --tls-verify=false " in calls[2]
 
 
 def test_without_a_repository_nothing_is_pushed(tmp_path: Path) -> None:

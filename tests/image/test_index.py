@@ -1,0 +1,105 @@
+"""The index of images for several platforms: what is in it, and that a second build of a commit has the same digest."""
+
+import hashlib
+import json
+import re
+import subprocess
+import sys
+import tarfile
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.control_plane import ROOT
+from tests.image.conftest import PLATFORMS, Index
+
+pytestmark = pytest.mark.image
+INDEX = "application/vnd.oci.image.index.v1+json"
+MANYLINUX = ("manylinux_2_36", "manylinux_2_34", "manylinux_2_28", "manylinux_2_17", "manylinux2014")  # of Debian 12
+NATIVE = re.compile(r"\.so(\.|$)|\.dist-info/|/_sysconfigdata_")  # libraries, and what names or hashes them
+
+
+@pytest.mark.parametrize("architecture", ["x86_64", "aarch64"])
+def test_the_lock_has_a_wheel_of_each_package_for_the_python_of_the_image(architecture: str, tmp_path: Path) -> None:
+    version = re.search(r"^ARG BASE=python:(\d+\.\d+)", (ROOT / "Dockerfile").read_text(), re.M)
+    assert version
+    target = ["--dry-run", f"--target={tmp_path}", "--only-binary=:all:", f"--python-version={version[1]}"]
+    target += [f"--platform={each}_{architecture}" for each in MANYLINUX]
+    lock = ["--require-hashes", "-r", str(ROOT / "requirements.lock")]
+    command = [sys.executable, "-m", "pip", "install", *target, *lock]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+
+
+def document(archive: Path, name: str) -> Any:
+    """Return a JSON document of an archive: a file, or the blob with a digest."""
+    with tarfile.open(archive) as files:
+        file = files.extractfile(name.replace("sha256:", "blobs/sha256/"))
+        assert file
+        return json.load(file)
+
+
+def digest(index: Index) -> str:
+    """Return the digest of the index in its archive."""
+    (entry,) = document(index.archive, "index.json")["manifests"]
+    assert entry["mediaType"] == INDEX
+    found: str = entry["digest"]
+    return found
+
+
+def manifests(index: Index) -> list[Any]:
+    """Return the manifests of its images, in the order of PLATFORMS."""
+    entries = document(index.archive, digest(index))["manifests"]
+    platforms = [f"{each['platform']['os']}/{each['platform']['architecture']}" for each in entries]
+    assert platforms == list(PLATFORMS)
+    return [document(index.archive, each["digest"]) for each in entries]
+
+
+def test_it_has_an_image_for_each_platform(index: Index) -> None:
+    configs = [document(index.archive, each["config"]["digest"]) for each in manifests(index)]
+
+    assert [f"{each['os']}/{each['architecture']}" for each in configs] == list(PLATFORMS)
+    assert configs[0]["config"] == configs[1]["config"]
+    assert configs[0]["config"]["User"] == "65532:65532"
+
+
+def test_the_registry_has_the_index_by_its_printed_name(index: Index) -> None:
+    host, _, rest = index.name.partition("/")
+    repository, _, pushed = rest.partition("@")
+    request = urllib.request.Request(f"http://{host}/v2/{repository}/manifests/{pushed}", headers={"Accept": INDEX})
+    with urllib.request.urlopen(request) as response:
+        body = response.read()
+
+    assert response.headers["Content-Type"] == INDEX
+    assert f"sha256:{hashlib.sha256(body).hexdigest()}" == pushed == digest(index)
+
+
+def test_the_images_differ_only_in_native_libraries(index: Index) -> None:
+    amd64, arm64 = (dict(contents(index, each["layers"][-1]["digest"])) for each in manifests(index))
+    different = {name for name in amd64.keys() | arm64.keys() if amd64.get(name) != arm64.get(name)}
+
+    assert len(amd64) > 1000
+    assert len([name for name in different if NATIVE.search(name)]) > 10
+    assert {name for name in different if not NATIVE.search(name)} == set()
+
+
+def contents(index: Index, layer: str) -> Iterator[tuple[str, str]]:
+    """Yield the files of a layer with hashes of their contents. A name has no architecture in it."""
+    with (
+        tarfile.open(index.archive) as files,
+        tarfile.open(fileobj=files.extractfile(layer.replace("sha256:", "blobs/sha256/"))) as members,
+    ):
+        for member in members:
+            file = members.extractfile(member) if member.isfile() else None
+            content = file.read() if file else member.linkname.encode()
+            yield member.name.replace("x86_64", "aarch64"), hashlib.sha256(content).hexdigest()
+
+
+def test_two_builds_have_the_same_digest(indexes: tuple[Index, Index]) -> None:
+    first, second = indexes
+
+    assert digest(first) == digest(second)
