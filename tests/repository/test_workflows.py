@@ -12,6 +12,21 @@ from tests.manifests import ROOT
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 MAKEFILE = (ROOT / "Makefile").read_text()
 TARGETS = set(re.findall(r"^([a-z-]+):", MAKEFILE, re.M))
+# What only a release needs.
+PUBLISHING = {"sudo apt-get ", "docker login ghcr.io ", "cat dist/digests.env ", "cosign sign ", "gh release create "}
+PERMISSIONS = {
+    "push": {"contents": "read", "packages": "write"},
+    "sign": {"attestations": "write", "id-token": "write", "packages": "write"},
+    "publish": {"contents": "write"},
+}
+PUSHED = ("image", "chart")
+ORDER = [
+    "make release ",
+    "cosign sign ",
+    "actions/attest-build-provenance@",
+    "actions/attest-sbom@",
+    "gh release create ",
+]
 
 
 @pytest.fixture(params=WORKFLOWS, ids=lambda path: path.name)
@@ -31,29 +46,58 @@ def test_there_are_workflows() -> None:
 def test_each_command_is_a_make_target(workflow: Any) -> None:
     commands = [step["run"] for step in steps(workflow) if "run" in step]
 
-    called = [
-        re.fullmatch(r'(?:sudo env "PATH=\$PATH" )?make ([a-z-]+)(?: [A-Z]+=\w+)*', command) for command in commands
-    ]
+    called = [re.fullmatch(r'(?:sudo env "PATH=\$PATH" )?make ([a-z-]+)(?: [A-Z]+=\S+)*', each) for each in commands]
+    others = [each for each, found in zip(commands, called, strict=True) if not found or found[1] not in TARGETS]
 
-    assert called
-    assert [
-        command for command, found in zip(commands, called, strict=True) if not found or found[1] not in TARGETS
-    ] == []
+    assert len(others) < len(commands)
+    assert [each for each in others if not each.startswith(tuple(PUBLISHING))] == []
+
+
+def test_commands_contain_no_expressions(workflow: Any) -> None:
+    """Whoever names a tag would run commands with them. The value of an expression gets into a command by `env`."""
+    assert [step["run"] for step in steps(workflow) if "${{" in step.get("run", "")] == []
 
 
 def test_a_workflow_can_only_read_the_repository(workflow: Any) -> None:
     checkouts = [step for step in steps(workflow) if step.get("uses", "").startswith("actions/checkout@")]
+    given = {name: job["permissions"] for name, job in workflow["jobs"].items() if "permissions" in job}
 
     assert workflow["permissions"] == {"contents": "read"}
-    assert not [job for job in workflow["jobs"].values() if "permissions" in job]
-    assert [step["with"]["persist-credentials"] for step in checkouts] == len(workflow["jobs"]) * [False]
+    assert given == (PERMISSIONS if workflow["name"] == "release" else {})
+    assert checkouts
+    assert [each for each in checkouts if each["with"]["persist-credentials"] is not False] == []
 
 
-def test_actions_are_pinned_by_commit(workflow: Any) -> None:
-    actions = {step["uses"] for step in steps(workflow) if "uses" in step}
+def test_actions_are_pinned_by_commit_with_their_version() -> None:
+    used = [found for path in WORKFLOWS for found in re.findall(r"(?m)^ +(?:- )?uses: (.+)", path.read_text())]
+    pinned = [re.fullmatch(r"((?:actions|sigstore)/[a-z-]+)@([0-9a-f]{40} # v\d+\.\d+\.\d+)", each) for each in used]
 
-    assert actions
-    assert [action for action in actions if not re.fullmatch(r"actions/[a-z-]+@[0-9a-f]{40}", action)] == []
+    assert used
+    assert [each for each, found in zip(used, pinned, strict=True) if not found] == []
+    pairs = {(found[1], found[2]) for found in pinned if found}
+    assert len(pairs) == len(dict(pairs)), "an action is pinned to two commits"
+
+
+def test_a_release_is_pushed_then_signed_then_attested_then_published() -> None:
+    release = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())
+    done = [step.get("run") or step["uses"] for step in steps(release)]
+    order = [name for each in done for name in ORDER if each.startswith(name)]
+
+    assert list(release["jobs"]) == ["push", "sign", "publish"]
+    assert [job.get("needs") for job in release["jobs"].values()] == [None, "push", "sign"]
+    assert list(dict.fromkeys(order)) == ORDER
+
+
+def test_what_is_attested_is_what_was_pushed() -> None:
+    release = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())
+    attested = [step["with"] for step in steps(release) if "actions/attest" in step.get("uses", "")]
+    subjects = [
+        (each.get("subject-name"), each.get("subject-digest", each.get("subject-checksums"))) for each in attested
+    ]
+    image, chart = (("${{ env." + name.upper() + " }}", "${{ needs.push.outputs." + name + " }}") for name in PUSHED)
+
+    assert subjects == [image, chart, (None, "dist/SHA256SUMS"), image]
+    assert release["jobs"]["push"]["outputs"].keys() == {"registry", *PUSHED}
 
 
 def test_each_folder_of_tests_is_in_a_target() -> None:
