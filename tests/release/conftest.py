@@ -14,7 +14,7 @@ from tests.control_plane import ROOT
 from tests.node.conftest import _tools, api, figure, node, pytest_terminal_summary  # noqa: F401
 from tests.one_node import Node, registry
 from tests.processes import Processes, dying_with_parent, processes
-from tests.release.published import Release, User, build, clone
+from tests.release.published import Release, User, build, clone, remove_images
 
 
 @pytest.fixture(scope="session")
@@ -55,13 +55,14 @@ def answers(host: str) -> bool:
 
 
 @pytest.fixture(scope="session")
-def release(registry_log: tuple[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Release:
+def release(registry_log: tuple[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Release]:
     """Build a release of the last commit, and push it."""
     host, log = registry_log
     source = clone(tmp_path_factory.mktemp("clone") / "kube-chores")
     began = time.monotonic()
     digests = build(source, host)
-    return Release(host, log, source, digests, time.monotonic() - began)
+    yield Release(host, log, source, digests, time.monotonic() - began)
+    remove_images()
 
 
 @pytest.fixture

@@ -1,8 +1,10 @@
 """Build a release of the last commit, and install it as users do, who have only helm, kubectl and git."""
 
+import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -72,9 +74,16 @@ def build(source: Path, host: str) -> dict[str, str]:
     return dict(line.split("=", 1) for line in lines)
 
 
-def run(*words: str) -> str:
+def remove_images() -> None:
+    """Remove the images of the builds from the storage that they share with tools/node/images."""
+    images = "buildah images --quiet --filter 'reference=*/kube-chores'"
+    remove = f"{images} | sort --unique | xargs --no-run-if-empty buildah rmi --force"
+    run("flock", str(NODE / "lock"), "sh", "-c", remove, env=BUILD)
+
+
+def run(*words: str, env: Mapping[str, str] = {}) -> str:
     """Run a command, which must succeed. Return its stdout."""
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    done = subprocess.run(words, env={**os.environ, **env}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{' '.join(words)}: {done.stdout[-2000:]}{done.stderr[-4000:]}"
     return done.stdout
 
