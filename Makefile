@@ -145,8 +145,11 @@ chart: ## check the Helm chart, and package it in build/chart (needs Go)
 base-digest: ## write the present digest of the base image into the Dockerfile (needs skopeo or docker, and the registry)
 	@tools/base-digest
 
-release: $(VENV)/installed-release ## build image, wheel, sdist, chart, SBOM, notes and checksums into dist/, from a clean commit
+release: $(VENV)/installed-release ## build image, wheel, sdist, chart, SBOM, notes and checksums into dist/, from a clean commit; REGISTRY=... pushes too
 	@$(BIN)/python tools/release.py
+
+test-release: $(VENV)/installed-release control-plane node-tools ## install a release on a real node from a registry, without the repository (needs root, as test-node)
+	@$(BIN)/pytest -q -m release tests/release
 
 PIP_COMPILE = CUSTOM_COMPILE_COMMAND="make lock" venv/bin/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe \
 	--strip-extras --no-emit-index-url --no-emit-find-links --no-emit-trusted-host
@@ -176,4 +179,4 @@ site-serve: $(VENV)/installed-site ## serve that site on http://127.0.0.1:8000, 
 clean: ## remove the virtual environment and caches (not .tools)
 	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
 
-.PHONY: help venv demo test repository-check sandbox-check soak-check bugs check test-version control-plane test-cluster test-versions node-tools test-node image-tools test-image soak-tools soak monitoring-tools test-monitoring browser-tools test-browser test-krew screenshots cluster-up cluster-down lint types benchmark image base-digest chart release lock docs site site-serve clean
+.PHONY: help venv demo test repository-check sandbox-check soak-check bugs check test-version control-plane test-cluster test-versions node-tools test-node image-tools test-image soak-tools soak monitoring-tools test-monitoring browser-tools test-browser test-krew screenshots cluster-up cluster-down lint types benchmark image base-digest chart release test-release lock docs site site-serve clean

@@ -1,10 +1,12 @@
 """What `make release` checks before it builds anything."""
 
+import os
 import subprocess
 import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.manifests import ROOT
 from tools import release
@@ -62,6 +64,50 @@ def test_all_problems_are_named_at_once(tree: Path) -> None:
         "git: the commit has the tag v1.2.0, but the version is 1.3.0",
         "git: not committed: new.txt",
     ]
+
+
+@pytest.mark.parametrize(
+    "registry", ["https://ghcr.io/x", "ghcr.io/x/", "127.0.0.1:5000@x", "-x", "a b", "x:y", "Ghcr.io"]
+)
+def test_a_registry_that_no_image_can_have_is_a_problem(tree: Path, registry: str) -> None:
+    (problem,) = release.problems(tree, registry)
+
+    assert problem == f"REGISTRY is {registry!r}; write it as ghcr.io/OWNER or 127.0.0.1:5000"
+
+
+@pytest.mark.parametrize("registry", ["ghcr.io/x", "127.0.0.1.example.com", "registry.example.com:5000/a/b-c"])
+def test_only_a_tagged_commit_of_an_account_is_pushed_to_others(
+    tree: Path, registry: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(release, "SOURCE", "https://github.com/{}/kube-chores".format("OWNER"))
+    assert list(release.problems(tree, registry)) == [
+        "git: the commit has no tag v1.2.0; without it, REGISTRY can only be on 127.0.0.1",
+        "tools/release.py: OWNER is not an account; run `tools/owner NAME`",
+    ]
+    assert list(release.problems(tree, "127.0.0.1:5000")) == []
+
+    git(tree, "tag", "v1.2.0")
+    monkeypatch.setattr(release, "SOURCE", "https://github.com/x/kube-chores")
+    assert list(release.problems(tree, registry)) == []
+
+
+def test_the_chart_gets_the_image_and_keeps_its_time(tmp_path: Path) -> None:
+    values = tmp_path / "values.yaml"
+    values.write_bytes((ROOT / "charts/kube-chores/values.yaml").read_bytes())
+    os.utime(values, (86400, 86400))
+
+    release.set_image(values, "127.0.0.1:5000/kube-chores", DIGEST)
+
+    assert yaml.safe_load(values.read_text())["image"] == {
+        "repository": "127.0.0.1:5000/kube-chores",
+        "tag": "",
+        "digest": DIGEST,
+        "pullPolicy": "",
+        "pullSecrets": [],
+    }
+    assert values.stat().st_mtime == 86400
+    with pytest.raises(SystemExit, match="has not one line `repository: kube-chores`"):
+        release.set_image(values, "x", DIGEST)
 
 
 def test_the_notes_are_the_section_of_the_version(tree: Path) -> None:

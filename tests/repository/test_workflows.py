@@ -12,8 +12,27 @@ from tests.manifests import ROOT
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 MAKEFILE = (ROOT / "Makefile").read_text()
 TARGETS = set(re.findall(r"^([a-z-]+):", MAKEFILE, re.M))
-# What jobs may write, by workflow. All else can only read.
-WRITES = {"codeql": {"security-events"}, "scorecard": {"id-token", "security-events"}}
+# What only a release needs.
+PUBLISHING = {"sudo apt-get ", "docker login ghcr.io ", "cat dist/digests.env ", "cosign sign ", "gh release create "}
+# What jobs may do, by workflow. All else can only read the repository.
+SCAN = {"contents": "read", "security-events": "write"}
+PERMISSIONS = {
+    "codeql": {"analyze": SCAN},
+    "release": {
+        "push": {"contents": "read", "packages": "write"},
+        "sign": {"attestations": "write", "id-token": "write", "packages": "write"},
+        "publish": {"contents": "write"},
+    },
+    "scorecard": {"analysis": {**SCAN, "id-token": "write"}},
+}
+PUSHED = ("image", "chart")
+ORDER = [
+    "make release ",
+    "cosign sign ",
+    "actions/attest-build-provenance@",
+    "actions/attest-sbom@",
+    "gh release create ",
+]
 
 
 @pytest.fixture(params=WORKFLOWS, ids=lambda path: path.name)
@@ -33,40 +52,61 @@ def test_there_are_workflows() -> None:
 def test_each_command_is_a_make_target(workflow: Any) -> None:
     commands = [step["run"] for step in steps(workflow) if "run" in step]
 
-    called = [
-        re.fullmatch(r'(?:sudo env "PATH=\$PATH" )?make ([a-z-]+)(?: [A-Z]+=\w+)*', command) for command in commands
-    ]
+    called = [re.fullmatch(r'(?:sudo env "PATH=\$PATH" )?make ([a-z-]+)(?: [A-Z]+=\S+)*', each) for each in commands]
+    others = [each for each, found in zip(commands, called, strict=True) if not found or found[1] not in TARGETS]
 
-    assert called or workflow["name"] in WRITES  # these only run actions
-    assert [
-        command for command, found in zip(commands, called, strict=True) if not found or found[1] not in TARGETS
-    ] == []
+    assert len(others) < len(commands) or workflow["name"] in PERMISSIONS  # some only run actions
+    assert [each for each in others if not each.startswith(tuple(PUBLISHING))] == []
+
+
+def test_commands_contain_no_expressions(workflow: Any) -> None:
+    """Whoever names a tag would run commands with them. The value of an expression gets into a command by `env`."""
+    assert [step["run"] for step in steps(workflow) if "${{" in step.get("run", "")] == []
 
 
 def test_a_workflow_writes_only_what_it_must(workflow: Any) -> None:
-    permissions = [job["permissions"].items() for job in workflow["jobs"].values() if "permissions" in job]
-    written = {name for each in permissions for name, right in each if right == "write"}
     checkouts = [step for step in steps(workflow) if step.get("uses", "").startswith("actions/checkout@")]
+    given = {name: job["permissions"] for name, job in workflow["jobs"].items() if "permissions" in job}
 
     assert workflow["permissions"] == {"contents": "read"}
-    assert written == WRITES.get(workflow["name"], set())
-    assert [step["with"]["persist-credentials"] for step in checkouts] == len(workflow["jobs"]) * [False]
+    assert given == PERMISSIONS.get(workflow["name"], {})
+    assert checkouts
+    assert [each for each in checkouts if each["with"]["persist-credentials"] is not False] == []
 
 
-@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
-def test_actions_are_pinned_by_commit_with_their_version(path: Path) -> None:
-    actions = re.findall(r"uses: (.*)", path.read_text())
-    pinned = r"(actions|github|ossf)/[a-z/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+"
+def test_actions_are_pinned_by_commit_with_their_version() -> None:
+    used = [found for path in WORKFLOWS for found in re.findall(r"(?m)^ +(?:- )?uses: (.+)", path.read_text())]
+    pinned = [
+        re.fullmatch(r"((?:actions|github|ossf|sigstore)/[a-z-]+)(?:/[a-z-]+)?@([0-9a-f]{40} # v\d+\.\d+\.\d+)", each)
+        for each in used
+    ]
 
-    assert actions
-    assert [action for action in actions if not re.fullmatch(pinned, action)] == []
+    assert used
+    assert [each for each, found in zip(used, pinned, strict=True) if not found] == []
+    pairs = {(found[1], found[2]) for found in pinned if found}
+    assert len(pairs) == len(dict(pairs)), "an action is pinned to two commits"
 
 
-def test_an_action_has_one_version() -> None:
-    found = {action for path in WORKFLOWS for action in re.findall(r"uses: (.*)", path.read_text())}
-    repositories = ["/".join(action.split("@")[0].split("/")[:2]) + "@" + action.split("@")[1] for action in found]
+def test_a_release_is_pushed_then_signed_then_attested_then_published() -> None:
+    release = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())
+    done = [step.get("run") or step["uses"] for step in steps(release)]
+    order = [name for each in done for name in ORDER if each.startswith(name)]
 
-    assert len({each.split("@")[0] for each in repositories}) == len(set(repositories))
+    assert list(release["jobs"]) == ["push", "sign", "publish"]
+    assert [job.get("needs") for job in release["jobs"].values()] == [None, "push", "sign"]
+    assert list(dict.fromkeys(order)) == ORDER
+
+
+def test_what_is_attested_is_what_was_pushed() -> None:
+    release = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())
+    attested = [step["with"] for step in steps(release) if "actions/attest" in step.get("uses", "")]
+    subjects = [
+        (each.get("subject-name"), each.get("subject-digest", each.get("subject-checksums"))) for each in attested
+    ]
+    image, chart = (("${{ env." + name.upper() + " }}", "${{ needs.push.outputs." + name + " }}") for name in PUSHED)
+
+    assert subjects == [image, chart, (None, "dist/SHA256SUMS"), image]
+    assert release["jobs"]["push"]["outputs"].keys() == {"registry", *PUSHED}
 
 
 def test_scorecard_publishes_only_of_a_job_of_actions() -> None:

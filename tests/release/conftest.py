@@ -1,0 +1,82 @@
+"""A node, and a registry with a release of the last commit, which `make release` pushed."""
+
+import contextlib
+import http.client
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.control_plane import ROOT
+from tests.node.conftest import _tools, api, figure, node, pytest_terminal_summary  # noqa: F401
+from tests.one_node import Node, registry
+from tests.processes import Processes, dying_with_parent, processes
+from tests.release.published import Release, User, build, clone, remove_images
+
+
+@pytest.fixture(scope="session")
+def registry_log(node: Node, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:  # noqa: F811
+    """Run a registry without TLS. Give its host, which is the same for this machine and for the node, and its log."""
+    folder = tmp_path_factory.mktemp("registry")
+    run = Processes(folder, (*node.enter, *dying_with_parent()))
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        host = f"127.0.0.1:{listening.getsockname()[1]}"
+        try:
+            run(registry(), "serve", str(registry().parent / "config.yml"), env=settings(host, folder / "images"))
+            inherited = str(listening.fileno())
+            forward = (str(ROOT / "tests/forward.py"), inherited, *host.split(":"))
+            run(sys.executable, *forward, name="forward", pass_fds=[int(inherited)])
+            run.wait(lambda: answers(host), "the registry does not answer", "registry")
+            yield host, folder / "registry.log"
+        finally:
+            run.end()
+
+
+def settings(host: str, images: Path) -> dict[str, str]:
+    return {
+        "OTEL_TRACES_EXPORTER": "none",
+        "REGISTRY_HTTP_ADDR": host,
+        "REGISTRY_HTTP_DEBUG_ADDR": "127.0.0.1:0",
+        "REGISTRY_STORAGE_FILESYSTEM_ROOTDIRECTORY": str(images),
+    }
+
+
+def answers(host: str) -> bool:
+    with contextlib.suppress(OSError, http.client.HTTPException):
+        connection = http.client.HTTPConnection(host, timeout=5)
+        connection.request("GET", "/v2/")
+        return connection.getresponse().status == 200
+    return False
+
+
+@pytest.fixture(scope="session")
+def release(registry_log: tuple[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Release]:
+    """Build a release of the last commit, and push it."""
+    host, log = registry_log
+    source = clone(tmp_path_factory.mktemp("clone") / "kube-chores")
+    began = time.monotonic()
+    digests = build(source, host)
+    yield Release(host, log, source, digests, time.monotonic() - began)
+    remove_images()
+
+
+@pytest.fixture
+def user(node: Node, release: Release, tmp_path: Path) -> Iterator[User]:  # noqa: F811
+    """A user with helm, kubectl and git, and without this repository, which is served instead of GitHub's."""
+    with processes(tmp_path) as run:
+        port = free_port()
+        user = User(tmp_path, node.plane.kubeconfig, release, f"git://127.0.0.1:{port}/")
+        run("git", "daemon", "--listen=127.0.0.1", f"--port={port}", "--export-all", f"--base-path={user.served}")
+        run.wait(user.repository_is_served, "the repository is not served", "git")
+        yield user
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
