@@ -83,13 +83,6 @@ node-tools: ## install the programs of a node: Debian packages (apt-get, as root
 test-node: $(VENV)/installed node-tools ## run the tests on a real node, with the image in pods (needs root, cgroups, namespaces)
 	@$(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder -m node tests/node
 
-image-tools: ## install buildah and qemu-user-static (apt-get, as root), and build a registry (needs Go)
-	@tools/emulation
-	@tools/registry/build >/dev/null
-
-test-image: $(VENV)/installed image-tools ## build the images for amd64 and arm64 twice, and run the latter by emulation (needs root)
-	@$(BIN)/pytest -q -m image tests/image
-
 soak-tools: node-tools ## build toxiproxy, the proxy between pods and the API server in a soak (needs Go)
 	@tools/toxiproxy/build >/dev/null
 
@@ -145,10 +138,13 @@ chart: ## check the Helm chart, and package it in build/chart (needs Go)
 base-digest: ## write the present digest of the base image into the Dockerfile (needs skopeo or docker, and the registry)
 	@tools/base-digest
 
-release: $(VENV)/installed-release ## build image, wheel, sdist, chart, SBOM, notes and checksums into dist/, from a clean commit; REGISTRY=... pushes too
+release: $(VENV)/installed-release ## build all files of a release into dist/, from a clean commit; REGISTRY=... pushes image and chart
 	@$(BIN)/python tools/release.py
 
-test-release: $(VENV)/installed-release control-plane node-tools ## install a release on a real node from a registry, without the repository (needs root, as test-node)
+release-tools: node-tools ## install what emulates arm64 in a build of images (apt-get, as root)
+	@tools/emulation
+
+test-release: $(VENV)/installed-release control-plane release-tools ## release to a registry, install it on a node, run its image for arm64 (root)
 	@$(BIN)/pytest -q -m release tests/release
 
 PIP_COMPILE = CUSTOM_COMPILE_COMMAND="make lock" venv/bin/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe \
@@ -179,4 +175,4 @@ site-serve: $(VENV)/installed-site ## serve that site on http://127.0.0.1:8000, 
 clean: ## remove the virtual environment and caches (not .tools)
 	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
 
-.PHONY: help venv demo test repository-check sandbox-check soak-check bugs check test-version control-plane test-cluster test-versions node-tools test-node image-tools test-image soak-tools soak monitoring-tools test-monitoring browser-tools test-browser test-krew screenshots cluster-up cluster-down lint types benchmark image base-digest chart release test-release lock docs site site-serve clean
+.PHONY: help venv demo test repository-check sandbox-check soak-check bugs check test-version control-plane test-cluster test-versions node-tools test-node soak-tools soak monitoring-tools test-monitoring browser-tools test-browser test-krew screenshots cluster-up cluster-down lint types benchmark image base-digest chart release release-tools test-release lock docs site site-serve clean

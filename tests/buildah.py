@@ -30,7 +30,7 @@ def missing() -> str | None:
     if reason := impossible():
         return reason
     absent = [str(each) for each in (INTERPRETER, registry()) if not each.exists()]
-    return f"no {', '.join(absent)}: run `make image-tools`" if absent else None
+    return f"no {', '.join(absent)}: run `make release-tools`" if absent else None
 
 
 def environment(temporary: Path) -> dict[str, str]:

@@ -217,8 +217,8 @@ def _could_have_run(item: pytest.Item) -> bool:
         return False
     if item.get_closest_marker("browser"):
         return chromium.is_installed()
-    if item.get_closest_marker("image"):
-        return buildah.impossible() is None
+    if item.get_closest_marker("release") and buildah.impossible():
+        return False
     on_node = item.get_closest_marker("node") or item.get_closest_marker("release")
     node = on_node is not None and impossible() is None
     monitored = item.get_closest_marker("monitoring") is not None and shutil.which("prometheus") is not None

@@ -1,8 +1,10 @@
-"""A node, and a registry with a release of the last commit, which `make release` pushed."""
+"""A node, a registry with a release of the last commit, which `make release` pushed, and containers of its images."""
 
 import contextlib
 import http.client
+import os
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -10,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.buildah import ARCHITECTURE, Container, container, missing
 from tests.control_plane import ROOT
 from tests.node.conftest import _tools, api, figure, node, pytest_terminal_summary  # noqa: F401
 from tests.one_node import Node, registry
@@ -57,12 +60,42 @@ def answers(host: str) -> bool:
 @pytest.fixture(scope="session")
 def release(registry_log: tuple[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Release]:
     """Build a release of the last commit, and push it."""
+    if reason := missing():
+        pytest.skip(reason)
     host, log = registry_log
     source = clone(tmp_path_factory.mktemp("clone") / "kube-chores")
     began = time.monotonic()
     digests = build(source, host)
     yield Release(host, log, source, digests, time.monotonic() - began)
-    remove_images()
+    remove_images(source.parent)
+
+
+@pytest.fixture(scope="session")
+def native(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Container]:
+    """A container of the image for amd64."""
+    with container(release.archive, "amd64", tmp_path_factory.mktemp("amd64")) as created:
+        yield created
+
+
+@pytest.fixture(scope="session")
+def emulated(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Container]:
+    """A container of the image for arm64."""
+    with container(release.archive, ARCHITECTURE, tmp_path_factory.mktemp(ARCHITECTURE)) as created:
+        yield created
+
+
+@pytest.fixture(scope="session")
+def test_packages(emulated: Container, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the packages of the tests for the Python of that image."""
+    folder = tmp_path_factory.mktemp("packages")
+    folder.chmod(0o755)  # the user of the image is not that of the tests
+    version = emulated.run("python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2])").stdout.strip()
+    options = [f"--platform={each}_aarch64" for each in ("manylinux_2_28", "manylinux_2_17", "manylinux2014")]
+    options += ["--quiet", f"--target={folder}", f"--python-version={version}", "--only-binary=:all:"]
+    pip = [sys.executable, "-m", "pip", "install", *options]
+    env = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    subprocess.run([*pip, "pytest", "hypothesis", "cel-python", "jsonpatch", "dnslib"], env=env, check=True)
+    return folder
 
 
 @pytest.fixture

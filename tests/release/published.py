@@ -11,21 +11,14 @@ from urllib.parse import urlsplit
 
 import jobs
 from tests import canary
+from tests.buildah import ARCHITECTURE, environment
 from tests.control_plane import ROOT, programs
 from tests.helm import PROGRAM as HELM
 from tests.pages import command
 from tests.upstream import Access, accesses
 from tools.release import SOURCE
 
-NODE = ROOT / ".tools" / "node"
-# As tools/node/images builds images: on a base that needs no registry, and in the storage that has it.
-BUILD = {
-    "BASE": "localhost/kube-chores-base:bookworm",
-    "BUILDAH_ISOLATION": "chroot",
-    "CONTAINERS_STORAGE_CONF": str(NODE / "storage.conf"),
-    "TOOL": "buildah",
-    "VENV": sys.prefix,
-}
+PLATFORMS = ("linux/amd64", f"linux/{ARCHITECTURE}")
 
 
 @dataclass(frozen=True)
@@ -37,6 +30,11 @@ class Release:
     source: Path
     digests: dict[str, str]
     seconds: float
+
+    @property
+    def archive(self) -> Path:
+        """The images of all platforms."""
+        return self.source / "dist" / f"kube-chores-{jobs.__version__}.oci.tar"
 
     @property
     def image(self) -> str:
@@ -67,18 +65,17 @@ def clone(folder: Path) -> Path:
 def build(source: Path, host: str) -> dict[str, str]:
     """Run `make release`, and return the digests that it pushed, by what they are of."""
     installed = f"--assume-old={sys.prefix}/installed-release"  # of this checkout, whose environment runs the tests
-    settings = [f"{key}={value}" for key, value in BUILD.items()]
-    # tools/node/images of another test run uses the same names of images.
-    run("flock", str(NODE / "lock"), "make", "-C", str(source), "release", f"REGISTRY={host}", installed, *settings)
+    base = run(str(ROOT / "tools/node/images"), "base").strip()
+    settings = [f"REGISTRY={host}", f"PLATFORMS={','.join(PLATFORMS)}", "TOOL=buildah", f"BASE={base}"]
+    env = environment(source.parent)
+    run("make", "-C", str(source), "release", f"VENV={sys.prefix}", installed, *settings, env=env)
     lines = (source / "dist" / "digests.env").read_text().splitlines()
     return dict(line.split("=", 1) for line in lines)
 
 
-def remove_images() -> None:
-    """Remove the images of the builds from the storage that they share with tools/node/images."""
-    images = "buildah images --quiet --filter 'reference=*/kube-chores'"
-    remove = f"{images} | sort --unique | xargs --no-run-if-empty buildah rmi --force"
-    run("flock", str(NODE / "lock"), "sh", "-c", remove, env=BUILD)
+def remove_images(folder: Path) -> None:
+    """Remove the images of the builds, which have no name, from the storage that they share with tools/node/images."""
+    run("buildah", "rmi", "--prune", env=environment(folder))
 
 
 def run(*words: str, env: Mapping[str, str] = {}) -> str:

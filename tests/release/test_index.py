@@ -1,4 +1,4 @@
-"""The index of images for several platforms: what is in it, and that a second build of a commit has the same digest."""
+"""The index of images for several platforms, in the archive and in the registry."""
 
 import hashlib
 import json
@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from tests.control_plane import ROOT
-from tests.image.conftest import PLATFORMS, Index
+from tests.release.published import PLATFORMS, Release
 
-pytestmark = pytest.mark.image
+pytestmark = pytest.mark.release
 INDEX = "application/vnd.oci.image.index.v1+json"
 MANYLINUX = ("manylinux_2_36", "manylinux_2_34", "manylinux_2_28", "manylinux_2_17", "manylinux2014")  # of Debian 12
 NATIVE = re.compile(r"\.so(\.|$)|\.dist-info/|/_sysconfigdata_")  # libraries, and what names or hashes them
@@ -43,43 +43,35 @@ def document(archive: Path, name: str) -> Any:
         return json.load(file)
 
 
-def digest(index: Index) -> str:
-    """Return the digest of the index in its archive."""
-    (entry,) = document(index.archive, "index.json")["manifests"]
-    assert entry["mediaType"] == INDEX
-    found: str = entry["digest"]
-    return found
-
-
-def manifests(index: Index) -> list[Any]:
+def manifests(release: Release) -> list[Any]:
     """Return the manifests of its images, in the order of PLATFORMS."""
-    entries = document(index.archive, digest(index))["manifests"]
+    (index,) = document(release.archive, "index.json")["manifests"]
+    assert (index["mediaType"], index["digest"]) == (INDEX, release.digests["image"])
+    entries = document(release.archive, index["digest"])["manifests"]
     platforms = [f"{each['platform']['os']}/{each['platform']['architecture']}" for each in entries]
     assert platforms == list(PLATFORMS)
-    return [document(index.archive, each["digest"]) for each in entries]
+    return [document(release.archive, each["digest"]) for each in entries]
 
 
-def test_it_has_an_image_for_each_platform(index: Index) -> None:
-    configs = [document(index.archive, each["config"]["digest"]) for each in manifests(index)]
+def test_it_has_an_image_for_each_platform(release: Release) -> None:
+    configs = [document(release.archive, each["config"]["digest"]) for each in manifests(release)]
 
     assert [f"{each['os']}/{each['architecture']}" for each in configs] == list(PLATFORMS)
     assert configs[0]["config"] == configs[1]["config"]
     assert configs[0]["config"]["User"] == "65532:65532"
 
 
-def test_the_registry_has_the_index_by_its_printed_name(index: Index) -> None:
-    host, _, rest = index.name.partition("/")
-    repository, _, pushed = rest.partition("@")
-    request = urllib.request.Request(f"http://{host}/v2/{repository}/manifests/{pushed}", headers={"Accept": INDEX})
-    with urllib.request.urlopen(request) as response:
+def test_the_registry_has_the_index_by_its_digest(release: Release) -> None:
+    url = f"http://{release.host}/v2/kube-chores/manifests/{release.digests['image']}"
+    with urllib.request.urlopen(urllib.request.Request(url, headers={"Accept": INDEX})) as response:
         body = response.read()
 
     assert response.headers["Content-Type"] == INDEX
-    assert f"sha256:{hashlib.sha256(body).hexdigest()}" == pushed == digest(index)
+    assert f"sha256:{hashlib.sha256(body).hexdigest()}" == release.digests["image"]
 
 
-def test_the_images_differ_only_in_native_libraries(index: Index) -> None:
-    amd64, arm64 = (dict(contents(index, each["layers"][-1]["digest"])) for each in manifests(index))
+def test_the_images_differ_only_in_native_libraries(release: Release) -> None:
+    amd64, arm64 = (dict(contents(release, each["layers"][-1]["digest"])) for each in manifests(release))
     different = {name for name in amd64.keys() | arm64.keys() if amd64.get(name) != arm64.get(name)}
 
     assert len(amd64) > 1000
@@ -87,19 +79,13 @@ def test_the_images_differ_only_in_native_libraries(index: Index) -> None:
     assert {name for name in different if not NATIVE.search(name)} == set()
 
 
-def contents(index: Index, layer: str) -> Iterator[tuple[str, str]]:
+def contents(release: Release, layer: str) -> Iterator[tuple[str, str]]:
     """Yield the files of a layer with hashes of their contents. A name has no architecture in it."""
     with (
-        tarfile.open(index.archive) as files,
+        tarfile.open(release.archive) as files,
         tarfile.open(fileobj=files.extractfile(layer.replace("sha256:", "blobs/sha256/"))) as members,
     ):
         for member in members:
             file = members.extractfile(member) if member.isfile() else None
             content = file.read() if file else member.linkname.encode()
             yield member.name.replace("x86_64", "aarch64"), hashlib.sha256(content).hexdigest()
-
-
-def test_two_builds_have_the_same_digest(indexes: tuple[Index, Index]) -> None:
-    first, second = indexes
-
-    assert digest(first) == digest(second)

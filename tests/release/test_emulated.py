@@ -15,7 +15,7 @@ from kubesandbox import Sandbox
 from tests.buildah import Container
 from tests.control_plane import ROOT
 
-pytestmark = pytest.mark.image
+pytestmark = pytest.mark.release
 # Packages of the image come first.
 TESTS = """
 import sys
