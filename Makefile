@@ -112,9 +112,6 @@ cluster-down: $(VENV)/installed ## end that cluster
 screenshots: browser-tools ## write the pictures of docs/status.md again, of runs on the embedded cluster
 	@$(BIN)/python -m tests.browser.screenshots
 
-test-krew: $(VENV)/installed control-plane ## build the plugin of kubectl for this machine and run it (downloads wheels)
-	@$(BIN)/pytest -q -m krew tests/krew
-
 benchmark: $(VENV)/installed control-plane ## measure docs/performance.md again: about an hour on an idle machine (needs Go)
 	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[benchmark]'
 	@$(BIN)/python -m benchmarks
@@ -175,4 +172,4 @@ site-serve: $(VENV)/installed-site ## serve that site on http://127.0.0.1:8000, 
 clean: ## remove the virtual environment and caches (not .tools)
 	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
 
-.PHONY: help venv demo test repository-check sandbox-check soak-check bugs check test-version control-plane test-cluster test-versions node-tools test-node soak-tools soak monitoring-tools test-monitoring browser-tools test-browser test-krew screenshots cluster-up cluster-down lint types benchmark image base-digest chart release release-tools test-release lock docs site site-serve clean
+.PHONY: help venv demo test repository-check sandbox-check soak-check bugs check test-version control-plane test-cluster test-versions node-tools test-node soak-tools soak monitoring-tools test-monitoring browser-tools test-browser screenshots cluster-up cluster-down lint types benchmark image base-digest chart release release-tools test-release lock docs site site-serve clean

@@ -1,8 +1,8 @@
 """Build the files of a release into dist/, and push image and chart: `make release REGISTRY=ghcr.io/OWNER`.
 
-The files are the image as an OCI archive, wheel, sdist, chart, an SBOM, the notes and SHA256SUMS. With a registry also
-manifests: they and the chart name the pushed image by its digest. A second run for a commit pushes the same digests. If
-the tree is not ready, it builds and pushes nothing, and names all reasons.
+The files are the image as an OCI archive, wheel, sdist, chart, the plugin of kubectl, an SBOM, the notes and checksums.
+With a registry also manifests: they and the chart name the pushed image by its digest. A second run for a commit pushes
+the same digests. If the tree is not ready, it builds and pushes nothing, and names all reasons.
 """
 
 from __future__ import annotations
@@ -103,6 +103,7 @@ def build(root: Path, dist: Path, registry: str) -> None:
             write_manifests(dist, venv, version(root), f"{registry}/kube-chores@{digests['image']}")
             set_image(source / "charts" / "kube-chores" / "values.yaml", f"{registry}/kube-chores", digests["image"])
         digests["chart"] = build_chart(root, source, dist, registry)
+        _run(sys.executable, source / "tools" / "krew.py", dist)
     if registry:
         lines = {"registry": registry, **digests}.items()
         (dist / "digests.env").write_text("".join(f"{key}={value}\n" for key, value in lines))

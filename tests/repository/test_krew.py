@@ -1,4 +1,4 @@
-"""The archives and the manifest of the plugin of kubectl, of small wheels. tests/krew runs the real one."""
+"""The archives and the manifest of the plugin of kubectl, of small wheels. tests/release runs the real one."""
 
 import hashlib
 import subprocess

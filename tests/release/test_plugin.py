@@ -1,4 +1,4 @@
-"""The plugin of kubectl runs from its archive alone, on each supported Python: `make test-krew`."""
+"""The plugin of kubectl runs from its archive alone, on each supported Python."""
 
 import os
 import platform
@@ -6,39 +6,29 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
 from jobs import __version__
-from tests.apis import Api
+from kubesandbox import Sandbox
+from tests import embedded
+from tests.apis import Api, sandbox_api
 from tests.manifests import ROOT
+from tests.release.published import Release
 from tools import krew
 
-pytestmark = pytest.mark.krew
+pytestmark = pytest.mark.release
 HERE = f"{sys.platform}-{ {'x86_64': 'amd64', 'aarch64': 'arm64'}.get(platform.machine(), platform.machine()) }"
-SOURCES = ("jobs", "cronjobs", "kubesandbox", "setup.cfg", "pyproject.toml", "README.md", "LICENSE")
 
 
 @pytest.fixture(scope="session")
-def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the wheel of this tree and the plugin for this platform."""
-    source, found = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("dist")
-    for name in SOURCES:
-        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
-        copy(ROOT / name, source / name)
-    pip = (sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-deps")
-    subprocess.run([*pip, "--no-build-isolation", "--wheel-dir", found, source], check=True)
-    assert [path.name for path in krew.build(found, [HERE], 0)] == [krew.file_name(__version__, HERE), "chores.yaml"]
-    return found
-
-
-@pytest.fixture(scope="session")
-def plugin(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The unpacked archive."""
+def plugin(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The unpacked archive for this platform."""
     folder = tmp_path_factory.mktemp("plugin")
-    with tarfile.open(dist / krew.file_name(__version__, HERE)) as archive:
+    with tarfile.open(release.source / "dist" / krew.file_name(__version__, HERE)) as archive:
         archive.extractall(folder)
     return folder
 
@@ -63,12 +53,12 @@ def path(request: pytest.FixtureRequest, plugin: Path, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def installed() -> None:
-    """The embedded server of `api` has the manifests."""
+def api(tmp_path: Path) -> Iterator[Api]:  # not that of the node
+    with Sandbox(of=embedded.installed()) as sandbox:
+        yield sandbox_api(sandbox, tmp_path)
 
 
-@pytest.mark.parametrize("api", ["sandbox"], indirect=True)
-def test_kubectl_runs_it_with_nothing_but_the_archive(api: Api, installed: None, path: str) -> None:
+def test_kubectl_runs_it_with_nothing_but_the_archive(api: Api, path: str) -> None:
     def kubectl(*words: str) -> str:
         env = {"PATH": path, "HOME": "/nonexistent", "KUBECONFIG": str(api.kubeconfig)}
         done = subprocess.run(["kubectl", "chores", *words], env=env, capture_output=True, text=True, timeout=120)
