@@ -54,7 +54,7 @@ def with_short_times(groups: Object) -> Object:
     for group in groups["groups"]:
         for rule in group["rules"]:
             rule.pop("for", None)
-            rule["expr"] = rule["expr"].replace("[70m]", "[5s]")
+            rule["expr"] = rule["expr"].replace("[70m:1m]", "[5s:1s]")
             if rule.get("record") == "kube_chores:due_timestamp_seconds":
                 farm = 'kube_chores:working_timestamp_seconds{chore="farm-pods"}'
                 rule["expr"] = f"{farm} + {SHORT_LIMIT} or on (installation, chore) ({rule['expr']})"

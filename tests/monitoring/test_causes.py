@@ -207,3 +207,22 @@ def test_without_alerts_on_metrics_those_on_kube_state_metrics_report_it(
     fired, fires = alerts_of(tmp_path, rules(SAMPLE), of(outage, 61), outage.begin + outage.minutes + 61)
 
     assert (fired, fires) == ({expected}, set())
+
+
+@pytest.mark.parametrize(
+    "outage",
+    [
+        replace(SYNC_FAILS, minutes=80, schedules=only("sync-copies", "fetch-rates")),
+        replace(SYNC_FAILS, minutes=80, gateway=Gateway(down=range(BEGIN + 10, BEGIN + 60))),
+        Outage(
+            {**{each: lambda minute: FAILED if minute < 60 else GOOD for each in SCHEDULES}, "sync-copies": FAILED},
+            {"ChoreNotSucceeding chore=sync-copies"},
+            80,
+        ),
+    ],
+    ids=["while the other job does not run", "while the gateway is down", "while all jobs fail"],
+)
+def test_a_job_that_fails_again_after_an_alert_on_all_jobs_fires_one(outage: Outage, tmp_path: Path) -> None:
+    _, fires = alerts_of(tmp_path, BOTH, of(outage, 0), outage.begin + outage.minutes)
+
+    assert fires == outage.expected
