@@ -156,6 +156,15 @@ def test_links_between_docs_are_valid() -> None:
             assert (path.parent / target).exists(), f"{path.relative_to(ROOT)} links to {target}"
 
 
+def test_anchors_in_pages_outside_of_docs_are_headings() -> None:
+    """`make site` checks those in docs."""
+    for path in ROOT.glob("*.md"):
+        for target, anchor in re.findall(r"\]\(([^)#:]+\.md)#([^)]+)\)", path.read_text()):
+            headings = re.findall(r"^#+ (.*)$", (path.parent / target).read_text(), re.M)
+            slugs = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+            assert anchor in slugs, f"{path.name} links to {target}#{anchor}"
+
+
 def test_the_readme_links_each_test_to_its_file() -> None:
     links = re.findall(r"\[`(test_\w+)`\]\((tests/\S+\.py)\)", (ROOT / "README.md").read_text())
 
