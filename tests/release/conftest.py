@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from importlib.metadata import version as version_of
 from pathlib import Path
 
 import pytest
@@ -94,7 +95,8 @@ def test_packages(emulated: Container, tmp_path_factory: pytest.TempPathFactory)
     options += ["--quiet", f"--target={folder}", f"--python-version={version}", "--only-binary=:all:"]
     pip = [sys.executable, "-m", "pip", "install", *options]
     env = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-    subprocess.run([*pip, "pytest", "hypothesis", "cel-python", "jsonpatch", "dnslib"], env=env, check=True)
+    packages = [f"{name}=={version_of(name)}" for name in ("pytest", "hypothesis", "cel-python", "jsonpatch", "dnslib")]
+    subprocess.run([*pip, *packages], env=env, check=True)
     return folder
 
 

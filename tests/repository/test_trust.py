@@ -178,7 +178,10 @@ def test_the_account_is_named_once(tree: Path) -> None:
     assert (tree / "page.md").read_bytes() == (
         b"https://github.com/Some-Account/x ghcr.io/some-account/x @Some-Account \xff OWNER=1\n"
     )
-    assert (second.returncode, second.stdout) == (0, "no placeholder is left: the tree names its account already\n")
+    assert (second.returncode, second.stdout) == (
+        0,
+        "no placeholder is left; to name another account, undo the change with git\n",
+    )
 
 
 def test_this_tree_has_no_placeholder_left_after_that_and_its_tests_pass(tree: Path) -> None:
@@ -188,7 +191,7 @@ def test_this_tree_has_no_placeholder_left_after_that_and_its_tests_pass(tree: P
     (tree / "charts" / "kube-chores" / "cronjobs").symlink_to("../../cronjobs")
     done = owner(tree, "Some-Account")
     assert (done.returncode, "page.md" in done.stdout.split()) == (0, True), done.stderr
-    placeholder = re.compile(rb"(github\.com/|ghcr\.io/|@|\bname: )OWNER\b")
+    placeholder = re.compile(rb"(github\.com/|ghcr\.io/|@|\bname: \")OWNER\b")
     assert [name for name in listed() if placeholder.search((tree / name).read_bytes())] == []
     assert [name for name in listed() if name.endswith(".md") and b"OWNER" in (tree / name).read_bytes()] == []
     assert (tree / "tools" / "owner").stat().st_mode & 0o111
