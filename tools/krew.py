@@ -93,7 +93,7 @@ def archive(files: dict[str, bytes], epoch: int) -> bytes:
             member.size, member.mtime = len(content), epoch
             member.mode = 0o755 if name == "kubectl-chores" else 0o644
             tar.addfile(member, BytesIO(content))
-    return gzip.compress(raw.getvalue(), mtime=0)
+    return gzip.compress(raw.getvalue(), 6, mtime=0)
 
 
 def plugin(wheels: Iterable[Path], epoch: int) -> bytes:
