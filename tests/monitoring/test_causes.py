@@ -62,6 +62,11 @@ CONFLICT = Outage({"sync-copies": Run(0, {RULE: 0})}, {"RuleNotReady rule=settin
 BRAKE = Outage({"sync-copies": Run(4, {RULE: 0})}, {"RuleNotReady rule=settings"})
 MIRROR_DOWN = Outage({"mirror-audit": BAD_MIRROR, "mirror-repair": BAD_MIRROR}, {"MirrorNotReady mirror=hub"})
 BAD_RATE = Outage({"fetch-rates": Run(0, {RATE: 0})}, {"RateNotUpdated rate=shop/usd"}, 540)
+OLD_RATE = Outage(
+    {"fetch-rates": Run(0, {'rate_timestamp_seconds{rate="shop/usd"}': 9000 - 6 * DAY})},
+    {"RateNotUpdated rate=shop/usd"},
+    1100,
+)
 STUCK = Outage({"roll-workloads": Run(0, {'incomplete_rolls{reason="rollout-stuck"}': 1})}, {"RollsIncomplete"})
 MISSING_SOURCE = Outage(
     {"roll-workloads": Run(0, {'deferred_rolls{reason="missing-source"}': 1})}, {"RollsDeferred reason=missing-source"}
@@ -106,6 +111,7 @@ OUTAGES = {
     "a rate jumps": Outage({"fetch-rates": Run(4, {RATE: 0})}, {"RateNotUpdated rate=shop/usd"}, 540),
     "a mirror is down": MIRROR_DOWN,
     "an ExchangeRate is mistaken": BAD_RATE,
+    "no provider has a newer rate": OLD_RATE,
     "the providers are down": Outage(
         {"fetch-rates": Run(1, ALL_RATES)}, {"RateNotUpdated rate=shop/usd", "RateNotUpdated rate=shop/chf"}, 600
     ),
@@ -142,6 +148,7 @@ GAPS = {
     **{
         f"{name}, and a scrape fails every {every} minutes": with_gaps(outage, every)
         for name, outage, every in (
+            ("nothing", Outage({}, set(), 480), 5),
             ("no job can start", NO_START, 5),
             ("a job always fails", SYNC_FAILS, 5),
             ("a rule has a conflict", CONFLICT, 5),
@@ -153,7 +160,10 @@ GAPS = {
         )
     },
     "an ExchangeRate is mistaken, and the gateway loses its metrics every 6 hours": replace(
-        BAD_RATE, minutes=1100, gateway=Gateway(tuple(range(BEGIN, 1170, 360)))
+        BAD_RATE, minutes=1100, gateway=Gateway(tuple(range(BEGIN + 8, 1170, 360)))
+    ),
+    "no provider has a newer rate, and the gateway loses its metrics every 6 hours": replace(
+        OLD_RATE, gateway=Gateway(tuple(range(BEGIN + 8, 1170, 360)))
     ),
     "a mirror is down, and the gateway loses its metrics every 15 minutes": replace(
         MIRROR_DOWN, gateway=Gateway(tuple(range(BEGIN, 220, 15)))
