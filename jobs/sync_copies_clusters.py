@@ -58,6 +58,7 @@ class Push:
         self.end = monotonic() + RUN_SECONDS
         self.problems: dict[str, Finding] = {}
         self.uids: dict[str, str] = {}
+        self.valid: dict[str, bool] = {}
         self.visited: dict[str, Visited] = {}
 
     def execute(self) -> tuple[Plan, Sequence[Result]]:
@@ -220,6 +221,8 @@ class Push:
         results = [Result(each, Outcome.REPORTED, exit_code=each.exit_code) for each in findings]
         results += core.once([each.results for each in visited], {each.finding.object for each in results})
         results.sort(key=lambda each: (each.finding.object, each.cluster, each.finding.code))
+        self.valid = {each.name: True for each in home.all_rules if each.head.uid}  # those of files have none
+        self.valid |= {each.head.key.name: False for each in home.invalid_rules}
         facts = {
             "rules": len(home.rules),
             "sources": sum(map(len, home.sources.values())),
@@ -241,7 +244,7 @@ class Push:
     def gauges(self, results: Sequence[Result]) -> Iterator[Sample]:
         """Yield the metrics of the run after `execute()`."""
         yield from gauges.of_results(self.plan, results)
-        yield from core.gauges(self.outcomes)
+        yield from core.gauges(self.outcomes, self.valid)
 
 
 def in_cluster(

@@ -78,6 +78,19 @@ def test_the_age_of_each_rate(api: Api, fetch: Run, rates: RatesServer, sent: Ca
     assert found("omitted_series") == {("kube_chores_rate_timestamp_seconds",): 0, ("kube_chores_rate_ready",): 0}
 
 
+def test_a_run_works_if_it_fails_only_because_providers_do(
+    api: Api, fetch: Run, rates: RatesServer, sent: Callable[..., Metrics]
+) -> None:
+    shop = api.namespace("shop")
+    api.create(exchange_rate(shop))
+    rates.fail(503)
+
+    found = sent(fetch)
+
+    assert (found("run_exit_code"), found("rate_ready")) == ({(): 1}, {(f"{shop}/usd",): 0})
+    assert found("last_working_timestamp_seconds") == found("last_run_timestamp_seconds")
+
+
 def test_the_state_of_each_mirror(audit: Run, mirrors: Mirrors, sent: Callable[..., Metrics]) -> None:
     healthy = mirrors.healthy()  # not probed, so its state is unknown
     missing = mirrors.create("missing", "gcr.io")["metadata"]["name"]

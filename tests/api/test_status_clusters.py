@@ -116,6 +116,24 @@ def test_the_metric_of_a_cluster_counts_only_rules_that_select_it(
     assert series(file.read_text(), "kube_chores_cluster_ready") == {(each.name,): 1 for each in spokes}
 
 
+def test_an_invalid_rule_fires_its_alert_and_none_of_the_job(
+    hub: Api, spokes: list[Spoke], spaces: None, push: Run, home: str, tmp_path: Path
+) -> None:
+    hub.create(configmap(home))
+    hub.create(fleet("settings", home, "team-*"))
+    hub.create(rule("broken", home, "team-*", metadata={"labels": {"kubechores.dev/job": "mine"}}))
+    file = tmp_path / "job.prom"
+
+    ran = push("--metrics-file", str(file))
+
+    text = file.read_text()
+    assert ran.exit_code == 2
+    assert series(text, "kube_chores_rule_ready") == {("broken",): 0, ("settings",): 1}
+    assert series(text, "kube_chores_last_working_timestamp_seconds") == series(
+        text, "kube_chores_last_run_timestamp_seconds"
+    )
+
+
 def test_a_rule_that_selects_clusters_no_longer_is_no_problem_of_them(
     hub: Api, spokes: list[Spoke], spaces: None, push: Run, home: str
 ) -> None:

@@ -25,10 +25,11 @@ SCHEDULES = {
     "sync-copies-verify": (1440, 37),
 }
 MIRROR = {'mirror_ready{mirror="hub"}': 1.0, 'mirror_findings{mirror="hub", severity="critical"}': 0.0}
+RULES = {'rule_ready{rule="settings"}': 1.0, 'rule_ready{rule="logins"}': 1.0}
 # The metrics of each job while everything is as desired.
 HEALTHY = {
-    "sync-copies": {'rule_ready{rule="settings"}': 1.0, 'rule_ready{rule="logins"}': 1.0},
-    "sync-copies-clusters": {'cluster_ready{cluster="eu"}': 1.0, 'cluster_ready{cluster="us"}': 1.0},
+    "sync-copies": RULES,
+    "sync-copies-clusters": RULES | {'cluster_ready{cluster="eu"}': 1.0, 'cluster_ready{cluster="us"}': 1.0},
     "mirror-audit": MIRROR,
     "mirror-repair": MIRROR,
     "fetch-rates": {'rate_ready{rate="shop/usd"}': 1.0, 'rate_ready{rate="shop/chf"}': 1.0},

@@ -62,6 +62,15 @@ CONFLICT = Outage({"sync-copies": Run(0, {RULE: 0})}, {"RuleNotReady rule=settin
 BRAKE = Outage({"sync-copies": Run(4, {RULE: 0})}, {"RuleNotReady rule=settings"})
 MIRROR_DOWN = Outage({"mirror-audit": BAD_MIRROR, "mirror-repair": BAD_MIRROR}, {"MirrorNotReady mirror=hub"})
 BAD_RATE = Outage({"fetch-rates": Run(0, {RATE: 0})}, {"RateNotUpdated rate=shop/usd"}, 540)
+OLD_RATE = Outage(
+    {"fetch-rates": Run(0, {'rate_timestamp_seconds{rate="shop/usd"}': 9000 - 6 * DAY})},
+    {"RateNotUpdated rate=shop/usd"},
+    1100,
+)
+STUCK = Outage({"roll-workloads": Run(0, {'incomplete_rolls{reason="rollout-stuck"}': 1})}, {"RollsIncomplete"})
+MISSING_SOURCE = Outage(
+    {"roll-workloads": Run(0, {'deferred_rolls{reason="missing-source"}': 1})}, {"RollsDeferred reason=missing-source"}
+)
 
 OUTAGES = {
     "nothing": Outage({}, set(), 480),
@@ -87,6 +96,14 @@ OUTAGES = {
     "a cluster is dead": DEAD_CLUSTER,
     "a rule has a conflict": CONFLICT,
     "a brake blocks changes of a rule": BRAKE,
+    "a rule is not valid": Outage(
+        {each: Run(2, {RULE: 0}) for each in ("sync-copies", "sync-copies-clusters")}, {"RuleNotReady rule=settings"}
+    ),
+    "a rule is not valid without sync-copies": Outage(
+        {"sync-copies-clusters": Run(2, {RULE: 0})},
+        {"RuleNotReady rule=settings"},
+        schedules=only("sync-copies-clusters", "fetch-rates"),
+    ),
     "a brake blocks deletions of a deleted rule": Outage(
         {"sync-copies": Run(4, is_working=False)}, {"ChoreNotSucceeding chore=sync-copies"}
     ),
@@ -94,16 +111,15 @@ OUTAGES = {
     "a rate jumps": Outage({"fetch-rates": Run(4, {RATE: 0})}, {"RateNotUpdated rate=shop/usd"}, 540),
     "a mirror is down": MIRROR_DOWN,
     "an ExchangeRate is mistaken": BAD_RATE,
+    "no provider has a newer rate": OLD_RATE,
     "the providers are down": Outage(
-        {"fetch-rates": Run(1, ALL_RATES, is_working=False)}, {"ChoreNotSucceeding chore=fetch-rates"}, 600
+        {"fetch-rates": Run(1, ALL_RATES)}, {"RateNotUpdated rate=shop/usd", "RateNotUpdated rate=shop/chf"}, 600
     ),
-    "a rollout is stuck": Outage(
-        {"roll-workloads": Run(0, {'incomplete_rolls{reason="rollout-stuck"}': 1})}, {"RollsIncomplete"}
+    "all jobs get an earlier version, which sends only its last success": Outage(
+        dict.fromkeys(SCHEDULES, Run(is_working=False)), set(), 480
     ),
-    "a source is missing": Outage(
-        {"roll-workloads": Run(0, {'deferred_rolls{reason="missing-source"}': 1})},
-        {"RollsDeferred reason=missing-source"},
-    ),
+    "a rollout is stuck": STUCK,
+    "a source is missing": MISSING_SOURCE,
     "the only job fails": replace(SYNC_FAILS, schedules=only("sync-copies"), expected={"NoChoreSucceeding"}),
 }
 # Two causes at once. The second one of a pair must not be hidden by the first one.
@@ -122,6 +138,37 @@ PAIRS = {
 }
 
 
+def with_gaps(outage: Outage, every: int) -> Outage:
+    """Return the same one while each so many minutes Prometheus does not reach the gateway."""
+    return replace(outage, gateway=Gateway(down=range(0, BEGIN + 2000, every)))
+
+
+# A scrape that fails, or a gateway that loses its metrics, while something else is broken.
+GAPS = {
+    **{
+        f"{name}, and a scrape fails every {every} minutes": with_gaps(outage, every)
+        for name, outage, every in (
+            ("nothing", Outage({}, set(), 480), 5),
+            ("no job can start", NO_START, 5),
+            ("a job always fails", SYNC_FAILS, 5),
+            ("a rule has a conflict", CONFLICT, 5),
+            ("a cluster is dead", DEAD_CLUSTER, 5),
+            ("a mirror is down", MIRROR_DOWN, 15),
+            ("a rollout is stuck", STUCK, 15),
+            ("a source is missing", MISSING_SOURCE, 15),
+            ("an ExchangeRate is mistaken", BAD_RATE, 5),
+        )
+    },
+    "an ExchangeRate is mistaken, and the gateway loses its metrics every 6 hours": replace(
+        BAD_RATE, minutes=1100, gateway=Gateway(tuple(range(BEGIN + 8, 1170, 360)))
+    ),
+    "no provider has a newer rate, and the gateway loses its metrics every 6 hours": replace(
+        OLD_RATE, gateway=Gateway(tuple(range(BEGIN + 8, 1170, 360)))
+    ),
+    "a mirror is down, and the gateway loses its metrics every 15 minutes": replace(
+        MIRROR_DOWN, gateway=Gateway(tuple(range(BEGIN, 220, 15)))
+    ),
+}
 # What an alert, or a run that counts as working, could hide.
 HIDDEN = {
     "the job of a dead cluster no longer starts": Outage(
@@ -144,6 +191,16 @@ HIDDEN = {
         {"fetch-rates": lambda minute: Run(1, ALL_RATES, is_working=False) if minute // 60 % 2 else Run(0, {RATE: 0})},
         {"RateNotUpdated rate=shop/usd"},
         600,
+    ),
+    "a mistaken rate while one namespace fails each run": Outage(
+        {"fetch-rates": Run(1, {RATE: 0}, is_working=False)},
+        {"RateNotUpdated rate=shop/usd", "ChoreNotSucceeding chore=fetch-rates"},
+        540,
+    ),
+    "no provider has a newer rate while one namespace fails each run": Outage(
+        {"fetch-rates": Run(1, {'rate_timestamp_seconds{rate="shop/usd"}': 9000 - 6 * DAY}, is_working=False)},
+        {"RateNotUpdated rate=shop/usd", "ChoreNotSucceeding chore=fetch-rates"},
+        700,
     ),
     "the job of a mistaken rate no longer starts": Outage(
         {"fetch-rates": lambda minute: Run(0, {RATE: 0}) if minute < 30 else None},
@@ -185,9 +242,9 @@ def _programs() -> None:
         pytest.skip(reason)
 
 
-@pytest.mark.parametrize("name", [*OUTAGES, *PAIRS, *HIDDEN])
+@pytest.mark.parametrize("name", [*OUTAGES, *PAIRS, *GAPS, *HIDDEN])
 def test_each_cause_fires_one_alert_until_it_is_repaired(name: str, tmp_path: Path) -> None:
-    outage = {**OUTAGES, **PAIRS, **HIDDEN}[name]
+    outage = {**OUTAGES, **PAIRS, **GAPS, **HIDDEN}[name]
     repaired = 61  # each job but sync-copies-verify runs within an hour
 
     fired, fires = alerts_of(tmp_path, BOTH, of(outage, repaired), outage.begin + outage.minutes + repaired)

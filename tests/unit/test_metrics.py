@@ -133,6 +133,13 @@ def test_only_exit_code_0_is_a_success(code: ExitCode, before: float | None, aft
 
 RULE = finding("source-missing")  # of rule `settings`
 UNREACHED = Finding("unreachable", Severity.CRITICAL, ObjectKey("Cluster", "eu"), "")
+INVALID = Finding(
+    "invalid", Severity.CRITICAL, ObjectKey("CopyratorRule", "b", "kube-chores"), "", exit_code=ExitCode.REFUSED
+)
+UNAVAILABLE = Finding(
+    "unavailable", Severity.CRITICAL, ObjectKey("ExchangeRate", "usd", "shop"), "", subjects=("shop/usd",)
+)
+NO_PROVIDER = Result(UNAVAILABLE, Outcome.REPORTED, exit_code=ExitCode.FAILED)
 NOT_READY = (of_rules.RULE_READY.sample(0, "settings"), of_clusters.CLUSTER_READY.sample(0, "eu"))
 
 
@@ -144,8 +151,18 @@ NOT_READY = (of_rules.RULE_READY.sample(0, "settings"), of_clusters.CLUSTER_READ
         (ExitCode.REFUSED, [Result(RULE, Outcome.REPORTED, exit_code=ExitCode.REFUSED)], NOT_READY),
         (ExitCode.FAILED, [Result(UNREACHED, Outcome.REPORTED, exit_code=ExitCode.FAILED)], NOT_READY),
         (ExitCode.FAILED, [Result(RULE, Outcome.FAILED, exit_code=ExitCode.FAILED, cluster="eu")], NOT_READY),
+        (ExitCode.REFUSED, [Result(INVALID, Outcome.REPORTED, exit_code=ExitCode.REFUSED)], ()),
+        (ExitCode.FAILED, [NO_PROVIDER], [of_rates.RATE_READY.sample(0, "shop/usd")]),
     ],
-    ids=["success", "brake", "mistake", "unreachable-cluster", "write-in-a-cluster"],
+    ids=[
+        "success",
+        "brake",
+        "mistake",
+        "unreachable-cluster",
+        "write-in-a-cluster",
+        "an-invalid-rule-in-a-job-without-metrics-of-rules",
+        "no-provider-of-a-rate",
+    ],
 )
 def test_a_run_works_if_only_resources_that_are_not_ready_fail_it(
     code: ExitCode, results: list[Result], samples: Sequence[Sample]
@@ -173,6 +190,8 @@ OF_RULE = Result(RULE, Outcome.REPORTED, exit_code=ExitCode.BRAKE)
             NOT_READY,
         ),
         (ExitCode.FAILED, Result(UNREACHED, Outcome.REPORTED, exit_code=ExitCode.FAILED), NOT_READY[:1]),
+        (ExitCode.FAILED, NO_PROVIDER, [*NOT_READY, of_rates.RATE_READY.sample(1, "shop/usd")]),
+        (ExitCode.FAILED, Result(UNAVAILABLE, Outcome.FAILED, exit_code=ExitCode.FAILED), NOT_READY),
     ],
     ids=[
         "findings-with-check",
@@ -185,6 +204,8 @@ OF_RULE = Result(RULE, Outcome.REPORTED, exit_code=ExitCode.BRAKE)
         "a-refused-write",
         "a-missing-right",
         "another-cluster",
+        "a-ready-rate",
+        "a-write-of-a-rate",
     ],
 )
 def test_a_run_does_not_work_if_no_resource_reports_a_failure(

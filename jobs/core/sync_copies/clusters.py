@@ -17,7 +17,7 @@ from jobs.core.sync_copies.mistakes import NOTHING_SELECTED, SOURCE_NAMESPACE_MI
 from jobs.core.sync_copies.observed import Observed, Settings
 from jobs.core.sync_copies.rules import ClusterStatus, KnownCluster, Pushed, Rule, RuleStatus, SourceNamespace
 from jobs.core.sync_copies.selectors import glob_matcher
-from jobs.core.sync_copies.status import REASON_NAMES, reported
+from jobs.core.sync_copies.status import REASON_NAMES, RULE_READY, reported
 from jobs.kit.run.gauges import Metric, Sample, of_resources
 from jobs.kit.values.conditions import (
     Condition,
@@ -487,8 +487,9 @@ CLUSTER_DESIRED = Metric(
 CLUSTER_COPIES = Metric("kube_chores_cluster_copies", "Copies in another cluster that are as desired.", ("cluster",))
 
 
-def gauges(outcomes: Outcomes) -> Iterator[Sample]:
-    """Yield the metrics of clusters; numbers that are not known have no series."""
+def gauges(outcomes: Outcomes, rules: Mapping[str, bool]) -> Iterator[Sample]:
+    """Yield the metrics of clusters, and whether each of the `rules` is valid; unknown numbers have no series."""
+    yield from of_resources(RULE_READY, sorted(rules.items()))
     names = sorted({*outcomes.visited, *outcomes.problems})
     found = {name: outcomes.states(name) for name in names}
     known = {name: each for name, each in found.items() if name in outcomes.visited and name not in outcomes.problems}

@@ -11,7 +11,8 @@ from itertools import islice, product
 from msgspec import Struct
 
 from jobs.kit.run.results import UNCHANGED
-from jobs.kit.values.model import Action, ExitCode, Outcome, Plan, Result, Severity
+from jobs.kit.values.model import Action, ExitCode, Finding, Outcome, Plan, Result, Severity
+from jobs.kit.values.resources import RULES
 
 MOST_RESOURCES = 500  # custom resources with a series in one metric
 
@@ -91,12 +92,13 @@ def of_end(
 def is_working(code: ExitCode, results: Iterable[Result], samples: Iterable[Sample]) -> bool:
     """Return whether a complete run succeeded, or only resources that the samples report as not ready failed it.
 
-    A failed read or write counts only in another cluster: its cause is rarely the custom resource.
+    A failed read or write counts only in another cluster: its cause is rarely the custom resource. An invalid
+    CopyratorRule is not in the samples of each job that reads it.
     """
     if code not in (ExitCode.FAILED, ExitCode.REFUSED, ExitCode.BRAKE):
         return code is ExitCode.DONE
     not_ready = {(*each.metric.labels, *each.labels) for each in samples if _is_not_ready(each)}
-    failed = [each for each in results if each.exit_code is not ExitCode.DONE]
+    failed = [each for each in results if each.exit_code is not ExitCode.DONE and not _is_invalid_rule(each.finding)]
     return all(not not_ready.isdisjoint(_resources(each)) for each in failed)
 
 
@@ -104,13 +106,17 @@ def _is_not_ready(sample: Sample) -> bool:
     return sample.metric.name in _READY and not sample.value
 
 
+def _is_invalid_rule(finding: Finding) -> bool:
+    return finding.code == "invalid" and finding.object.kind == RULES.kind
+
+
 def _resources(result: Result) -> list[tuple[str, str]]:
     """Return the cluster or the custom resources that are responsible for a failure, each as a label and its value."""
     finding = result.finding
     if name := result.cluster or (finding.object.name if finding.object.kind == "Cluster" else ""):
         return [("cluster", name)]
-    is_mistake = result.exit_code is not ExitCode.FAILED and result.outcome is Outcome.REPORTED
-    if not is_mistake or finding.code == "unreadable":
+    is_mistake = result.exit_code is not ExitCode.FAILED or finding.code == "unavailable"  # or no provider has the rate
+    if not is_mistake or result.outcome is not Outcome.REPORTED or finding.code == "unreadable":
         return []
     return [(label, name) for label in ("rate", "rule") for name in finding.subjects]
 
