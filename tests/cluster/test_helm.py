@@ -493,7 +493,7 @@ def test_two_releases_do_not_touch_each_other_and_an_uninstall_leaves_what_the_d
 ) -> None:
     first, second = Helm(tmp_path, api.kubeconfig), Helm(tmp_path, api.kubeconfig, "team-b")
     chart = ("kube-chores", str(CHART), "--create-namespace")
-    first.from_docs("helm install kube-chores", {})
+    first.from_docs("helm install kube-chores charts/kube-chores", {})
     first.from_docs("kubectl label namespace kube-chores")
     wait_until_policies_act(api)
     home, team = api.namespace("home-b"), api.namespace("target-b")
