@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.buildah import ARCHITECTURE, Container, container, missing
-from tests.control_plane import ROOT
+from tests.control_plane import ROOT, free_port
 from tests.node.conftest import _tools, api, figure, node, pytest_terminal_summary  # noqa: F401
 from tests.one_node import Node, registry
 from tests.processes import Processes, dying_with_parent, processes
@@ -109,9 +109,3 @@ def user(node: Node, release: Release, tmp_path: Path) -> Iterator[User]:  # noq
         run("git", "daemon", "--listen=127.0.0.1", f"--port={port}", "--export-all", f"--base-path={user.served}")
         run.wait(user.repository_is_served, "the repository is not served", "git")
         yield user
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
