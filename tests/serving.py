@@ -17,12 +17,13 @@ class QuietHandler(BaseHTTPRequestHandler):
         """Log nothing."""
 
     def send(self, status: int, headers: dict[str, str], body: bytes) -> None:
-        """Send a complete response."""
+        """Send a complete response; to a HEAD without the body, which a client would take for the next response."""
         self.send_response(status)
         for name, value in {**headers, "Content-Length": str(len(body))}.items():
             self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(body)
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
 
 @contextmanager

@@ -417,9 +417,10 @@ def test_a_place_in_another_cluster_is_explained(
 
 
 def test_copies_of_a_rule_that_appears_during_a_run_stay(
-    hub: Api, spokes: list[Spoke], spaces: None, push: Run, home: str
+    hub: Api, spokes: list[Spoke], spaces: None, push: Run, home: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another run creates them, while this one has read the rules before, and reads the copies."""
+    monkeypatch.setattr(clusters, "ASK_SECONDS", 60.0)  # a whole run, in a process of its own, on a busy machine
     hub.create(configmap(home))
     hub.create(fleet("settings", home, "team-*", names=[spokes[0].name]))
     push()
