@@ -299,9 +299,9 @@ def test_statuses_are_written_after_a_run_was_stopped_by_its_end(
     """The end of the run counts from its beginning: the CronJob's deadline does."""
     hub.create(configmap(home))
     hub.create(fleet("settings", home, "team-*"))
-    monkeypatch.setattr(sync_copies_clusters, "RUN_SECONDS", 1.0)
+    monkeypatch.setattr(sync_copies_clusters, "RUN_SECONDS", 3.0)
     server.inject(
-        Fault("GET", "*/namespaces/kube-chores/secrets", kind="call-before", call=lambda: threading.Event().wait(2))
+        Fault("GET", "*/namespaces/kube-chores/secrets", kind="call-before", call=lambda: threading.Event().wait(4))
     )
 
     ran = push()

@@ -9,6 +9,7 @@ import pytest
 
 from jobs.kit.api import cluster, transport
 from jobs.kit.api.transport import Transport
+from jobs.kit.run import clusters
 from kubesandbox import Sandbox
 from tests import embedded
 from tests.apis import sandbox_api
@@ -19,12 +20,21 @@ from tests.wire import Recorder, recorder
 
 Limit = Callable[..., None]
 PAGE = 3  # so that lists have several pages
+PATIENT_SECONDS = 600.0
 
 
 @pytest.fixture(scope="module")
 def quick() -> Iterator[None]:
-    """Use small pages, one request at a time and no pauses before a retry, for all tests of a module."""
+    """Use small pages, one request at a time and no pauses before a retry, for all tests of a module.
+
+    A request may wait for a whole run in another process, on a busy machine.
+    """
+    defaults = Transport.__init__.__kwdefaults__
+    assert defaults
     with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(defaults, "request_seconds", PATIENT_SECONDS)
+        patch.setattr(clusters, "REQUEST_SECONDS", PATIENT_SECONDS)
+        patch.setattr(clusters, "ASK_SECONDS", PATIENT_SECONDS)
         patch.setattr(cluster, "PAGE_SIZE", PAGE)
         patch.setattr(transport, "IN_FLIGHT", 1)
         patch.setattr(transport, "LONGEST_PAUSE_SECONDS", 0.0)

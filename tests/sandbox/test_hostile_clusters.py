@@ -593,13 +593,13 @@ def test_statuses_and_events_have_no_text_of_a_cluster(fleet: Fleet) -> None:
 
 def test_copies_are_in_other_clusters_while_one_does_not_answer(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cluster that is silent from its first request on delays no other: the honest one has its copies before."""
-    monkeypatch.setattr(clusters, "ASK_SECONDS", 0.5)
+    monkeypatch.setattr(clusters, "ASK_SECONDS", 2.0)
     found: list[bool] = []
     has_looked = Event()
 
     def attack(_asked: Asked) -> Reply:
         def parts() -> Iterator[bytes]:
-            tries = 100
+            tries = 400
             while not all(fleet.copies()) and tries:
                 tries -= 1
                 Event().wait(0.05)
