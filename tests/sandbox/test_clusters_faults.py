@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
+from jobs.kit.run import clusters
 from kubesandbox import Fault, Request, Sandbox
 from kubesandbox.api.bootstrap import become_another
 from kubesandbox.schema.resources import NAMESPACES
@@ -193,7 +194,15 @@ def _change(apis: Mapping[str, Api]) -> None:
 
 
 @pytest.fixture(scope="module")
-def built(quick: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Built]:
+def in_turn(quick: None) -> Iterator[None]:
+    """Visit one cluster at a time. Else one may use what was read for another, and the number of requests is not fixed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(clusters, "AT_ONCE", 1)
+        yield
+
+
+@pytest.fixture(scope="module")
+def built(in_turn: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Built]:
     folder = tmp_path_factory.mktemp("fleet")
     with ExitStack() as stack:
         served = {name: stack.enter_context(Sandbox(of=embedded.installed(), tls=name != "hub")) for name in SERVERS}
