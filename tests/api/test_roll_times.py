@@ -222,6 +222,24 @@ def test_a_period_that_began_in_the_future_begins_again(api: Api, roll: Run) -> 
     assert (roll().summary, roll().summary) == ({"annotated": 1}, {"unchanged": 1})
 
 
+@pytest.mark.parametrize(("ahead", "summary"), [(1, {"unchanged": 1}), (99 * 168 * 3600, {"restarted": 1})])
+def test_a_period_counts_a_roll_by_a_run_meanwhile_but_none_in_the_far_future(
+    api: Api, roll: Run, ahead: int, summary: dict[str, int]
+) -> None:
+    """A run keeps the time of its begin, and reads the workload again after a conflict."""
+    _, source, web = web_with_baseline(api, roll)
+    annotate(api, web, **{"roll-every": "168h"})
+    roll()
+    settle(api, web)
+    changed(api, source)
+    roll()
+    settle(api, web)
+    moved_back(api, web, "recorded", timedelta(hours=169))
+    moved_back(api, web, "rolledAt", -timedelta(seconds=ahead))
+
+    assert roll().summary == summary
+
+
 def test_a_workload_that_was_rolled_long_ago_waits_for_its_first_period(api: Api, roll: Run) -> None:
     _, source, web = web_with_baseline(api, roll)
     changed(api, source)

@@ -312,11 +312,13 @@ def _periodic(workload: Workload, before: Baseline, times: _Times, settings: Set
         after = structs.replace(before, recorded=None, period="")
         ends = f"annotation {EVERY} was removed: its period is removed from the baseline; no pod restarts"
         return _recorded(workload, after, ends) if before.period else None
-    # An earlier period does not count. Nor does a time in the future: a clock was wrong.
-    if before.recorded is None or before.recorded > now or before.period != times.period_text:
+    # An earlier period does not count. Nor does a time in the future, unless it is by less than a period: a run that
+    # rolled the workload meanwhile has a later time than this one.
+    latest = now + times.period
+    if before.recorded is None or before.recorded > latest or before.period != times.period_text:
         after = structs.replace(before, recorded=now.replace(microsecond=0), period=times.period_text)
         return _recorded(workload, after, f"its period ({EVERY}) begins: recorded in its baseline; no pod restarts")
-    begins = [each for each in (before.rolled_at, before.recorded) if each and each <= now]
+    begins = [each for each in (before.rolled_at, before.recorded) if each and each <= latest]
     moment = due(times.period, str(workload.key), max(begins), now)
     if moment is None:
         return None
