@@ -195,7 +195,7 @@ def _change(apis: Mapping[str, Api]) -> None:
 
 @pytest.fixture(scope="module")
 def in_turn(quick: None) -> Iterator[None]:
-    """Visit one cluster at a time. Else one may use what was read for another, and the number of requests is not fixed."""
+    """Visit one cluster at a time. Else one may use what was read for another, and the number of requests varies."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(clusters, "AT_ONCE", 1)
         yield
