@@ -32,6 +32,7 @@ Object = dict[str, Any]
 Answer = tuple[int, Mapping[str, str], bytes]
 OURS = "app.kubernetes.io/managed-by=kube-chores"
 GIVE_UP_SECONDS = 60.0
+BUSY = 3  # times as long as on an idle machine
 MANY = 20  # objects, which are deleted with one request
 _IN_NAMESPACE = re.compile(r"(/api/v1|/apis/[^/]+/[^/]+)/namespaces/([^/]+)/([^/]+)")
 # What controllers create in each namespace, and what no controller reacts to.
@@ -485,7 +486,8 @@ def wait_for(
     seconds: float = GIVE_UP_SECONDS,
     detail: Callable[[], object] = lambda: "",
 ) -> None:
-    """Wait until the condition is true; after `seconds` fail with `what` and `detail`."""
+    """Wait until the condition is true; after `seconds`, and longer on a busy machine, fail with `what` and `detail`."""
+    seconds *= BUSY
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:

@@ -33,7 +33,7 @@ def test_the_cron_job_fires_each_minute_and_copies(api: Api, jobs: Jobs, kubectl
         moment(text) for text in (job["metadata"]["annotations"][SCHEDULED], job["metadata"]["creationTimestamp"])
     )
     assert scheduled.second == 0
-    assert (created - scheduled).total_seconds() < 10
+    assert (created - scheduled).total_seconds() < 60
     (pod,) = jobs.pods(job["metadata"]["name"])
     assert pod["spec"]["serviceAccountName"] == "sync-copies"
     labels = api.call("GET", "/api/v1/namespaces/kube-chores")["metadata"]["labels"]
