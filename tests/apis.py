@@ -486,7 +486,7 @@ def wait_for(
     seconds: float = GIVE_UP_SECONDS,
     detail: Callable[[], object] = lambda: "",
 ) -> None:
-    """Wait until the condition is true; after `seconds`, and longer on a busy machine, fail with `what` and `detail`."""
+    """Wait until the condition is true; after `seconds`, or thrice that, as on a busy machine, fail with `what`."""
     seconds *= BUSY
     deadline = time.monotonic() + seconds
     while not condition():

@@ -78,6 +78,12 @@ class Running:
         before = self._checks.stat().st_size
         wait_for(lambda: self._checks.stat().st_size > before + 1, "another check", detail=self._log.read_text)
 
+    def pause(self, seconds: float) -> None:
+        """Stop the process, and let it continue, as a virtual machine that is paused does."""
+        self._process.send_signal(signal.SIGSTOP)
+        time.sleep(seconds)
+        self._process.send_signal(signal.SIGCONT)
+
     def lines(self) -> list[str]:
         """Return the lines of its log so far."""
         return self._log.read_text().splitlines()
@@ -146,6 +152,14 @@ def test_the_file_is_written_and_stays_when_the_command_ends(certs: Path, path: 
 def test_a_signal_that_comes_just_before_the_pause_ends_it(certs: Path, by: signal.Signals) -> None:
     words = [sys.executable, "-c", SIGNALLED, str(int(by)), "mirror-node", *ARGUMENTS, f"--certs-dir={certs}"]
     assert subprocess.run(words, timeout=GIVE_UP_SECONDS, check=False).returncode == 0
+
+
+def test_a_process_that_was_paused_goes_on(certs: Path) -> None:
+    with running(certs) as process:
+        for _ in range(5):
+            process.pause(0.2)
+            process.checks_again()
+        assert process.end() == [f"{certs / 'docker.io/hosts.toml'} does not exist: written"]
 
 
 def test_after_each_check_the_state_has_the_problems_that_are_left(certs: Path, path: Path) -> None:

@@ -22,7 +22,8 @@ def sleep(seconds: float) -> None:
     `time.sleep` sleeps on if a signal comes just before it, and its handler runs only afterwards.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)  # a signal that comes now is pending, and ends the wait at once
-    if signal.sigtimedwait(_ENDS, seconds):
+    came = signal.sigtimedwait(_ENDS, seconds)
+    if came and came.si_signo in _ENDS:  # after a pause of the process (SIGSTOP), CPython may return anything
         sys.exit(0)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDS)
 
