@@ -133,7 +133,7 @@ def chores() -> Chores:
         command = [sys.executable, "-m", "jobs", *args]
         added = {"KUBECONFIG": str(kubeconfig)} if kubeconfig else {}
         done = subprocess.run(
-            command, env={**os.environ, **added, **env}, capture_output=True, text=True, timeout=120, check=False
+            command, env={**os.environ, **added, **env}, capture_output=True, text=True, timeout=600, check=False
         )
         canary.observed("its stdout", done.stdout)
         canary.observed("its stderr", done.stderr)

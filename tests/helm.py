@@ -44,7 +44,7 @@ class Helm:
             file.write_text(yaml.safe_dump(values))
             given = ["--values", str(file)]
         done = subprocess.run(
-            [str(PROGRAM), *words, *given], env=self.env, capture_output=True, text=True, timeout=120, check=False
+            [str(PROGRAM), *words, *given], env=self.env, capture_output=True, text=True, timeout=600, check=False
         )
         canary.observed("Helm", done.stdout + done.stderr)
         return done
@@ -60,7 +60,7 @@ class Helm:
         if not (self.folder / "charts").exists():
             (self.folder / "charts").symlink_to(CHART.parent)
         done = subprocess.run(
-            line, shell=True, cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=120, check=False
+            line, shell=True, cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=600, check=False
         )
         canary.observed(line, done.stdout + done.stderr)
         assert done.returncode == 0, f"{line}: {done.stdout}{done.stderr}"

@@ -108,7 +108,7 @@ chores()
 def run_in_512_mib(*arguments: str, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
     """Run chores in a process of its own with at most 512 MiB of address space."""
     command = [sys.executable, "-c", _IN_512_MIB, *arguments]
-    return subprocess.run(command, env={**os.environ, **env}, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, env={**os.environ, **env}, capture_output=True, text=True, timeout=600, check=False)
 
 
 @contextlib.contextmanager

@@ -435,7 +435,7 @@ def test_copies_of_a_rule_that_appears_during_a_run_stay(
         late = fleet(name, home, "team-a", names=[spokes[0].name])
         late["spec"]["selector"] = {"matchLabels": {"copy": name}}
         hub.create(late)
-        subprocess.run([sys.executable, "-m", "jobs", *command], check=True, capture_output=True, timeout=60)
+        subprocess.run([sys.executable, "-m", "jobs", *command], check=True, capture_output=True, timeout=300)
 
     for number in range(reads):
         spokes[0].sandbox.inject(Fault(kind="call-before", call=partial(appear, f"late-{number}"), skip=number))

@@ -170,7 +170,7 @@ def test_the_uids_of_clusters_are_known_after_a_run_of_the_local_job_meanwhile(
     command = [sys.executable, "-m", "jobs", "sync-copies", "--kubeconfig", str(installed)]
 
     def local() -> None:
-        subprocess.run(command, check=True, capture_output=True, timeout=60)
+        subprocess.run(command, check=True, capture_output=True, timeout=300)
 
     spokes[0].sandbox.inject(Fault("POST", "*/configmaps", kind="call-before", call=local))
 
@@ -319,10 +319,10 @@ def test_the_local_job_does_not_remove_the_condition_of_clusters(
     here = [*command[:-1], str(hub.kubeconfig), "-n", "kube-chores", "--clusters", f"*-{hub.token}"]
 
     def other() -> None:
-        subprocess.run(here, check=True, capture_output=True, timeout=60)
+        subprocess.run(here, check=True, capture_output=True, timeout=300)
 
     server.inject(Fault("PATCH", "*/settings/status", kind="call-before", call=other))
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    subprocess.run(command, check=True, capture_output=True, timeout=300)
 
     assert ready(hub)[0] == "True"
 
@@ -336,7 +336,7 @@ def test_a_replaced_cluster_gets_nothing_although_the_local_job_wrote_the_status
     command = [sys.executable, "-m", "jobs", "sync-copies", "--kubeconfig", str(installed)]
 
     def local() -> None:
-        subprocess.run(command, check=True, capture_output=True, timeout=60)
+        subprocess.run(command, check=True, capture_output=True, timeout=300)
 
     spokes[0].sandbox.inject(Fault("POST", "*/configmaps", kind="call-before", call=local))
     assert push().summary == {"created": 2}

@@ -81,7 +81,7 @@ def waits(api: Api, obj: Object, seconds: int = 0) -> bool:
     ]
     scope = ["-n", metadata["namespace"]] if "namespace" in metadata else []
     command = [str(programs() / "kubectl"), "--kubeconfig", str(api.kubeconfig), f"--cache-dir={api.folder}", *words]
-    return subprocess.run([*command, *scope], capture_output=True, timeout=60, check=False).returncode == 0
+    return subprocess.run([*command, *scope], capture_output=True, timeout=300, check=False).returncode == 0
 
 
 @pytest.mark.parametrize("used", ["os.time()", "io.open('/etc/passwd')", "require('os')", "('a'):upper()"])

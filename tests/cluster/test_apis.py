@@ -153,7 +153,7 @@ def test_the_kubeconfig_works_with_kubectl(api: Api, tmp_path: Path) -> None:
     api.create(obj)
     kubectl = [str(programs() / "kubectl"), "--kubeconfig", str(api.kubeconfig), "--cache-dir", str(tmp_path)]
     words = ["get", "configmap", "colours", "-n", obj["metadata"]["namespace"], "-o", "jsonpath={.data.sky}"]
-    done = subprocess.run([*kubectl, *words], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([*kubectl, *words], capture_output=True, text=True, timeout=300, check=False)
     assert (done.stdout, done.stderr) == ("blue", "")
 
 

@@ -108,7 +108,7 @@ def job(api: Api, name: str, *flags: str, account: str = "", env: Mapping[str, s
 def kubectl(api: Api, line: str, *more: str) -> None:
     words = [*shlex.split(line, comments=True)[1:], *more, f"--cache-dir={api.folder}"]
     program = [str(programs() / "kubectl"), "--kubeconfig", str(api.kubeconfig)]
-    subprocess.run([*program, *words], capture_output=True, timeout=60, check=True)
+    subprocess.run([*program, *words], capture_output=True, timeout=300, check=True)
 
 
 def part_of(name: str) -> Object:

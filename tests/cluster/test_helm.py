@@ -68,7 +68,7 @@ def kustomize(tmp_path: Path) -> Kustomize:
         }
         (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(content))
         command = [str(programs() / "kubectl"), "kustomize", str(tmp_path)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
         return keyed([as_in_the_chart(each) for each in documents(done.stdout)])
 
     def as_in_the_chart(obj: Object) -> Object:
@@ -366,7 +366,7 @@ def rates() -> Iterator[RatesServer]:
 def old(api: Api, tmp_path: Path) -> None:
     """An installation by kubectl, whose default had mirror-audit and the namespaces of mirrors."""
     line = [str(programs() / "kubectl"), "--kubeconfig", str(api.kubeconfig), f"--cache-dir={api.folder}"]
-    subprocess.run([*line, "apply", "-f", str(OLD)], capture_output=True, timeout=120, check=True)
+    subprocess.run([*line, "apply", "-f", str(OLD)], capture_output=True, timeout=600, check=True)
     wait_until_policies_act(api)
 
 

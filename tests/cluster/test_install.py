@@ -38,7 +38,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.parametrize("api", ["real"], indi
 
 def kubectl(api: Api, *words: str) -> str:
     command = [str(programs() / "kubectl"), "--kubeconfig", str(api.kubeconfig), f"--cache-dir={api.folder}", *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -234,7 +234,7 @@ def test_the_jobs_and_kubectl_send_the_same(case: Case, folder: Path, servers: d
 
     command = [str(kubectl), "get", "--raw", "/version", *words]
     done = subprocess.run(
-        command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
+        command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, check=False
     )
     wanted = taken(servers) if done.returncode == 0 else REFUSED
     taken(servers)

@@ -31,7 +31,7 @@ def test_a_second_installation_changes_nothing_of_the_first(api: Api, installed:
     }
 
     def run(line: str) -> list[str]:
-        done = subprocess.run(["bash", "-c", line], env=env, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(["bash", "-c", line], env=env, capture_output=True, text=True, timeout=600, check=False)
         assert done.returncode == 0, done.stderr
         return done.stdout.splitlines()
 

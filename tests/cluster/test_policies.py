@@ -1277,7 +1277,7 @@ def test_a_backup_account_restores_everything(api: Api, role: str) -> None:
 
 def kubectl(api: Api, *words: str, stdin: str = "") -> str:
     command = [str(programs() / "kubectl"), "--kubeconfig", str(api.kubeconfig), f"--cache-dir={api.folder}", *words]
-    done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -30,7 +30,7 @@ def test_the_server_has_each_field_of_the_manifests_and_gives_no_warning(api: Ap
 
     apply = ["apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict", "-k"]
     kubectl = [str(programs() / "kubectl"), "--kubeconfig", str(api.kubeconfig), "--cache-dir", str(tmp_path / "cache")]
-    done = subprocess.run([*kubectl, *apply, str(tmp_path)], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([*kubectl, *apply, str(tmp_path)], capture_output=True, text=True, timeout=300, check=False)
 
     assert done.returncode == 0, done.stderr
     of_the_server = [line for line in done.stderr.splitlines() if not line.startswith(MIGRATION)]

@@ -100,7 +100,7 @@ def run_without(module: str, command: list[str]) -> subprocess.CompletedProcess[
         f"import runpy, sys; sys.modules[{module!r}] = None; runpy.run_module({command[0]!r}, run_name='__main__')"
     )
     return subprocess.run(
-        [sys.executable, "-c", blocked, *command[1:]], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", blocked, *command[1:]], capture_output=True, text=True, timeout=300, check=False
     )
 
 

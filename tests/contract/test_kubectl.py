@@ -78,7 +78,7 @@ def kubectl(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kubectl]
 
         def run(*words: str, stdin: str = "", fails: bool = False) -> str:
             done = subprocess.run(
-                [program, *words], input=stdin, env=env, capture_output=True, text=True, timeout=60, check=False
+                [program, *words], input=stdin, env=env, capture_output=True, text=True, timeout=300, check=False
             )
             assert bool(done.returncode) is fails, done.stderr
             return done.stdout + (done.stderr if fails else "")

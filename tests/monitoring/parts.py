@@ -88,7 +88,7 @@ def metrics_of(expression: str) -> set[str]:
 
 def promtool(*words: str) -> subprocess.CompletedProcess[str]:
     """Run promtool."""
-    return subprocess.run(["promtool", *words], capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(["promtool", *words], capture_output=True, text=True, timeout=300, check=False)
 
 
 @dataclass(frozen=True)

@@ -157,7 +157,7 @@ def printed(api: Api, command: str) -> str:
         output = CliRunner().invoke(chores, words, env=env).output
         return " ".join(output.split())
     where = [str(programs() / program), "--kubeconfig", str(api.kubeconfig), f"--cache-dir={api.folder}"]
-    return subprocess.run([*where, *words], capture_output=True, text=True, timeout=60, check=True).stdout
+    return subprocess.run([*where, *words], capture_output=True, text=True, timeout=300, check=True).stdout
 
 
 def test_each_alert_fires_when_something_breaks_and_resolves_when_it_is_repaired(

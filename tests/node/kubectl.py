@@ -36,7 +36,7 @@ class Kubectl:
     def shell(self, line: str) -> str:
         """Run a shell command, which must succeed. Return its stdout."""
         done = subprocess.run(
-            line, shell=True, cwd=ROOT, env=self.env, capture_output=True, text=True, timeout=120, check=False
+            line, shell=True, cwd=ROOT, env=self.env, capture_output=True, text=True, timeout=600, check=False
         )
         canary.observed(line, done.stdout + done.stderr)
         assert done.returncode == 0, f"{line}: {done.stderr}"

@@ -112,7 +112,7 @@ class Mirrored:
     def on_node(self, script: str) -> str:
         """Run a script in the node's namespaces, which must succeed. Return its stdout."""
         command = [*self.node.enter, "bash", "-c", script]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
         assert done.returncode == 0, f"{script}: {done.stderr}"
         return done.stdout
 

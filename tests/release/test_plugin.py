@@ -61,7 +61,7 @@ def api(tmp_path: Path) -> Iterator[Api]:  # not that of the node
 def test_kubectl_runs_it_with_nothing_but_the_archive(api: Api, path: str) -> None:
     def kubectl(*words: str) -> str:
         env = {"PATH": path, "HOME": "/nonexistent", "KUBECONFIG": str(api.kubeconfig)}
-        done = subprocess.run(["kubectl", "chores", *words], env=env, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(["kubectl", "chores", *words], env=env, capture_output=True, text=True, timeout=600)
         assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
         return done.stdout
 

@@ -77,4 +77,4 @@ def _suite(folder: Path, test: str, CI: str = "") -> subprocess.CompletedProcess
     command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.conftest", "-c", str(ROOT / "pyproject.toml")]
     command += ["-p", "no:cacheprovider", "--rootdir", str(folder), str(folder)]
     env = {"PATH": "", "CI": CI}
-    return subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)

@@ -137,7 +137,7 @@ def test_every_command_of_the_docs_runs_or_has_a_mark(
         if not rest:
             continue
         env, command = request.getfixturevalue("shell"), ["bash", "-c", script(rest)]
-        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=600, check=False)
         canary.observed(where, done.stdout + done.stderr)
         assert done.returncode == 0, f"{where}: repair or mark it (see {Path(__file__).name}):\n{done.stderr}"
 

@@ -31,7 +31,7 @@ def build(tmp_path: Path, request: pytest.FixtureRequest) -> list[Object]:
         (tmp_path / folder).mkdir(exist_ok=True)
         (tmp_path / folder / "kustomization.yaml").write_text(text.replace("sha256:...", DIGEST))
     command = [any_kubectl(), "kustomize", str(tmp_path / chosen)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     objects = [each for each in yaml.load_all(done.stdout, yaml.CSafeLoader) if each]
     assert dangling(objects) == []

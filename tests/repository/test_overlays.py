@@ -34,7 +34,7 @@ def build(tmp_path: Path) -> Build:
             path.mkdir(exist_ok=True)
             (path / "kustomization.yaml").write_text(yaml.safe_dump(content))
         command = [any_kubectl(), "kustomize", str(tmp_path)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
     return run
 

@@ -42,7 +42,7 @@ class Client:
 def client() -> Iterator[Client]:
     """A fresh sandbox and a connection to it."""
     with Sandbox() as sandbox:
-        yield Client(sandbox, http.client.HTTPConnection(sandbox.url.removeprefix("http://"), timeout=60))
+        yield Client(sandbox, http.client.HTTPConnection(sandbox.url.removeprefix("http://"), timeout=300))
 
 
 def test_too_many_requests_with_retry_after(client: Client) -> None:

@@ -90,7 +90,7 @@ class Running:
 
     def get(self, path: str) -> tuple[int, str]:
         """Send GET for a path. Return the status and the body."""
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=300)
         with contextlib.closing(connection):
             connection.request("GET", path)
             answer = connection.getresponse()
@@ -98,7 +98,7 @@ class Running:
 
     def connect(self) -> socket.socket:
         """Open a TCP connection to the command."""
-        return socket.create_connection(("127.0.0.1", self._port), timeout=60)
+        return socket.create_connection(("127.0.0.1", self._port), timeout=300)
 
     def state(self) -> dict[str, Any]:
         """Return the figures that mirror-audit reads."""
@@ -819,7 +819,7 @@ def ended(volume: Path, port: int, **constants: float) -> list[str]:
     """Run the command until it ends by itself with 1; return what it logged."""
     settings = json.dumps({"constants": constants, "figures": str(volume / "figures")})
     words = [sys.executable, "-c", SHORT, settings, "mirror-cache", "--upstream=up", f"--volume={volume}"]
-    done = subprocess.run([*words, f"--port={port}"], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([*words, f"--port={port}"], capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 1
     return done.stderr.splitlines()
 

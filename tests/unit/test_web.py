@@ -82,7 +82,7 @@ def test_a_permanent_failure_is_not_retried(status: int) -> None:
 
 
 def test_many_documents_are_fetched_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    together = threading.Barrier(web.IN_FLIGHT, timeout=60)
+    together = threading.Barrier(web.IN_FLIGHT, timeout=300)
     numbers = [f"https://rates.example.com/{number}" for number in range(2 * web.IN_FLIGHT)]
 
     def tried(_session: object, url: str, *_: object) -> bytes:
