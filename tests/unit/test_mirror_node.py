@@ -76,7 +76,12 @@ class Running:
     def checks_again(self) -> None:
         """Wait until a check that began after this call is complete."""
         before = self._checks.stat().st_size
-        wait_for(lambda: self._checks.stat().st_size > before + 1, "another check", detail=self._log.read_text)
+
+        def has_checked() -> bool:
+            assert self._process.poll() is None, self.lines()
+            return self._checks.stat().st_size > before + 1
+
+        wait_for(has_checked, "another check", detail=self._log.read_text)
 
     def pause(self, seconds: float) -> None:
         """Stop the process, and let it continue, as a virtual machine that is paused does."""

@@ -8,6 +8,7 @@ from types import FrameType
 from typing import NoReturn
 
 _ENDS = (signal.SIGTERM, signal.SIGINT)
+_WAKES = (*_ENDS, signal.SIGALRM)
 
 
 def exit_on_signals() -> None:
@@ -17,13 +18,14 @@ def exit_on_signals() -> None:
 
 
 def sleep(seconds: float) -> None:
-    """Sleep, and end the process with 0 at SIGTERM or SIGINT.
+    """Sleep, and end the process with 0 at SIGTERM or SIGINT. The process must have no other threads.
 
-    `time.sleep` sleeps on if a signal comes just before it, and its handler runs only afterwards.
+    `time.sleep` sleeps on if a signal comes just before it, and its handler runs only afterwards. `sigtimedwait` of
+    CPython returns anything if the process is stopped (SIGSTOP), and continues after the timeout.
     """
-    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)  # a signal that comes now is pending, and ends the wait at once
-    came = signal.sigtimedwait(_ENDS, seconds)
-    if came and came.si_signo in _ENDS:  # after a pause of the process (SIGSTOP), CPython may return anything
+    signal.pthread_sigmask(signal.SIG_BLOCK, _WAKES)  # a signal that comes now is pending, and ends the wait at once
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    if signal.sigwait(_WAKES) in _ENDS:
         sys.exit(0)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDS)
 
