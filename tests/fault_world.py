@@ -2,10 +2,13 @@
 
 import os
 import signal
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic, sleep
 from typing import Any
 from unittest import mock
 
@@ -47,25 +50,17 @@ class World:
 
         Return whether it did: a run with fewer requests ends by itself.
         """
-        gate, opener = os.pipe()
-        child = forked(lambda: os.read(gate, 1) and self.run())
+        return killed(self.run, self.sandbox, number, when)
 
-        def kill() -> None:
-            os.kill(child, signal.SIGKILL)
+    @contextmanager
+    def run_elsewhere(self) -> Iterator[Callable[[], None]]:
+        """Yield a function that runs the job in a process of its own, from beginning to end."""
+        with elsewhere(self.run) as other:
 
-        self.sandbox.inject(Fault(kind="call-before" if when == "before" else "call-after", call=kill, skip=number))
-        self.sandbox.inject(Fault(kind="reset-before" if when == "before" else "reset-after", skip=number))
-        os.write(opener, b".")
-        _, status = os.waitpid(child, 0)
-        os.close(gate)
-        os.close(opener)
-        self.sandbox.clear_faults()
-        return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+            def run() -> None:
+                assert other.ran() == 0, "the run in a process of its own ended with an exception"
 
-    def run_elsewhere(self) -> None:
-        """Run the job in a process of its own, from beginning to end."""
-        _, status = os.waitpid(forked(self.run), 0)
-        assert status == 0, "the run in a process of its own ended with an exception"
+            yield run
 
     def requests(self) -> list[Request]:
         """The requests of the job so far."""
@@ -213,17 +208,77 @@ def metadata(obj: Object, *names: str) -> Object:
     return {name: obj["metadata"].get(name) for name in names}
 
 
-def forked(call: Callable[[], object]) -> int:
-    """Run `call` in a copy of this process and return its pid; its exit code is 1 if `call` raised, else 0."""
+def killed(call: Callable[[], object], sandbox: Sandbox, number: int, when: str) -> bool:
+    """Make `call` in a process that dies by SIGKILL at its request `number`: before or after that is handled.
+
+    Return whether it did: a call with fewer requests ends by itself.
+    """
+    with elsewhere(call) as other:
+        sandbox.inject(Fault(kind="call-before" if when == "before" else "call-after", call=other.kill, skip=number))
+        sandbox.inject(Fault(kind="reset-before" if when == "before" else "reset-after", skip=number))
+        status = other.ran()
+    sandbox.clear_faults()
+    return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """A copy of this process that waits for `opener`, a pipe."""
+
+    pid: int
+    opener: int
+
+    def ran(self) -> int:
+        """Let it begin, and wait for its end; return its wait status, whose exit code is 1 if the call raised."""
+        os.write(self.opener, b".")
+        return os.waitpid(self.pid, 0)[1]
+
+    def kill(self) -> None:
+        """End it by SIGKILL."""
+        os.kill(self.pid, signal.SIGKILL)
+
+
+@contextmanager
+def elsewhere(call: Callable[[], object]) -> Iterator[Elsewhere]:
+    """Make `call` in a copy of this process, once that is let begin. `ran()` must be called once, or not at all.
+
+    It is copied before: in the midst of a run, a thread may hold a lock of OpenSSL, which stays locked in the copy.
+    """
+    gate, opener = os.pipe()
+    _wait_for_ended_threads()
     with warnings.catch_warnings():
         # Newer Pythons warn of threads that hold locks: the child uses nothing of the embedded cluster's.
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
-    if child:
-        return child
-    code = 1
+    if not child:
+        code = 1
+        try:
+            os.close(opener)
+            if os.read(gate, 1):
+                call()
+            code = 0
+        finally:
+            os._exit(code)
+    os.close(gate)
     try:
-        call()
-        code = 0
+        yield Elsewhere(child, opener)
     finally:
-        os._exit(code)
+        os.close(opener)
+        with suppress(ChildProcessError):  # it has ended, and was waited for
+            os.waitpid(child, 0)
+
+
+def _wait_for_ended_threads() -> None:
+    """Wait for threads that Python has forgotten, but which still end: they may hold a lock of OpenSSL."""
+    end = monotonic() + 60
+    while left := threads() - {str(each.native_id) for each in threading.enumerate()} - _NOT_OF_PYTHON:
+        assert monotonic() < end, f"threads that Python does not know: {sorted(left)}"
+        sleep(0.001)
+
+
+def threads() -> set[str]:
+    """The threads of this process, as the kernel knows them."""
+    return {each.name for each in Path("/proc/self/task").iterdir()}
+
+
+_NOT_OF_PYTHON = threads() - {str(each.native_id) for each in threading.enumerate()}

@@ -3,8 +3,6 @@
 `make test` tries a fifth of the requests, and CI all of them: tests/sweeps.py.
 """
 
-import os
-import signal
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -23,7 +21,7 @@ from kubesandbox.schema.resources import NAMESPACES
 from tests import canary, embedded
 from tests.apis import Api, sandbox_api
 from tests.every_job.sync_copies import STAMP, objects, rules
-from tests.fault_world import State, World, differing, forked, is_write, metadata, resource_of
+from tests.fault_world import State, World, differing, is_write, killed, metadata, resource_of
 from tests.sweeps import sampled
 from tests.worlds import at, configmap, encoded, namespace_object, rule, secret
 
@@ -72,17 +70,7 @@ class Fleet:
 
     def run_killed(self, name: str, number: int, when: str) -> bool:
         """Run in a process that dies at this request to a server; return whether it did."""
-        gate, opener = os.pipe()
-        child = forked(lambda: os.read(gate, 1) and self.hub.run())
-        inject = self.worlds[name].sandbox.inject
-        inject(Fault(kind=f"call-{when}", call=lambda: os.kill(child, signal.SIGKILL), skip=number))  # type: ignore[arg-type]
-        inject(Fault(kind=f"reset-{when}", skip=number))  # type: ignore[arg-type]
-        os.write(opener, b".")
-        _, status = os.waitpid(child, 0)
-        os.close(gate)
-        os.close(opener)
-        self.worlds[name].sandbox.clear_faults()
-        return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+        return killed(self.hub.run, self.worlds[name].sandbox, number, when)
 
 
 @dataclass(frozen=True)
@@ -311,8 +299,9 @@ def test_a_run_or_the_next_recovers_from_a_fault_of_any_server(
 
 def test_overlapping_runs_have_the_same_result_as_one_run(built: Built) -> None:
     def disturb(fleet: Fleet, server: str, number: int) -> list[object]:
-        fleet.worlds[server].sandbox.inject(Fault(kind="call-before", call=fleet.hub.run_elsewhere, skip=number))
-        ran = fleet.hub.run()
+        with fleet.hub.run_elsewhere() as run:
+            fleet.worlds[server].sandbox.inject(Fault(kind="call-before", call=run, skip=number))
+            ran = fleet.hub.run()
         return [] if ran.exit_code == 0 else [ran]
 
     assert sweep(built, sampled(built.requests()), disturb) == {}

@@ -170,8 +170,9 @@ def test_a_run_or_the_next_recovers_from_a_write_that_is_handled_after_its_timeo
 @every_world
 def test_overlapping_runs_have_the_same_result_as_one_run(built: Built) -> None:
     def disturb(cluster: World, number: int) -> list[object]:
-        cluster.sandbox.inject(Fault(kind="call-before", call=cluster.run_elsewhere, skip=number))
-        ran = cluster.run()
+        with cluster.run_elsewhere() as run:
+            cluster.sandbox.inject(Fault(kind="call-before", call=run, skip=number))
+            ran = cluster.run()
         return [] if ran.exit_code == built.world.exit_code else [ran]
 
     assert sweep(built, sampled(built.to_disturb()), disturb) == {}

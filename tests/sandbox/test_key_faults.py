@@ -26,8 +26,9 @@ def key_of(world: World) -> str:
 
 
 def test_of_two_first_runs_one_writes_the_key_and_both_use_it(world: World) -> None:
-    world.sandbox.inject(Fault("PUT", kind="call-before", call=world.run_elsewhere))
-    ran = world.run()
+    with world.run_elsewhere() as run:
+        world.sandbox.inject(Fault("PUT", kind="call-before", call=run))
+        ran = world.run()
 
     assert (ran.exit_code, ran.summary["skipped"]) == (0, 1)
     assert [each.status for each in world.writes() if each.method == "PUT"].count(200) == 1

@@ -1,5 +1,7 @@
 """roll-workloads with failing reads and writes, and with config that changes during a run."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,14 +25,15 @@ def test_a_run_that_read_an_older_config_does_not_roll_back_the_roll_of_another(
     """One run reads the config, then it changes and another run rolls. The first run must read the config again."""
     api = sandbox_api(world.sandbox, tmp_path)
 
-    def meanwhile() -> None:
+    def meanwhile(run: Callable[[], None]) -> None:
         api.patch(configmap("shop"), {"data": {"a": "newer"}})
-        world.run_elsewhere()
+        run()
         for obj in world.stored("deployments", "apps").values():
             settle(api, obj | {"apiVersion": "apps/v1", "kind": "Deployment"})
 
-    world.sandbox.inject(Fault("PATCH", kind="call-before", call=meanwhile))
-    assert world.run().exit_code == 0
+    with world.run_elsewhere() as run:
+        world.sandbox.inject(Fault("PATCH", kind="call-before", call=partial(meanwhile, run)))
+        assert world.run().exit_code == 0
     after = built.world.state(world)
     assert world.run().summary == {"deferred": 1, "unchanged": 4}
     assert built.world.state(world) == after

@@ -1,5 +1,6 @@
 """sync-copies when it cannot read copies."""
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -125,13 +126,13 @@ def test_copies_of_a_rule_that_appears_during_a_run_stay(built: Built, tmp_path:
     wrong = []
     first_write = built.writes()[0]  # after that, a run deletes only what it has read before
     for number in [each for each in built.to_disturb() if each <= first_write and "secrets" not in built.name(each)]:
-        with built.serve() as world:
+        with built.serve() as world, world.run_elsewhere() as run:
             api = sandbox_api(world.sandbox, tmp_path)
 
-            def appear(world: World = world, api: Api = api) -> None:
+            def appear(run: Callable[[], None] = run, api: Api = api) -> None:
                 api.create(late)
                 api.create(rule("late", "home", "team-b", selector={"matchLabels": {"copy": "late"}}))
-                world.run_elsewhere()
+                run()
 
             world.sandbox.inject(Fault(kind="call-before", call=appear, skip=number))
             world.run()
