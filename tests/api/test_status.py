@@ -47,6 +47,11 @@ def job(found: Any, name: str = "sync-copies") -> Any:
     return next(each for each in found["jobs"] if each["name"] == name)
 
 
+def late(found: Any, name: str = "sync-copies") -> list[str]:
+    """Why a job is late. Others may be late as well, if the suite takes some minutes."""
+    return [each["reason"] for each in found["problems"] if (each["job"], each["code"]) == (name, "job-late")]
+
+
 def test_status_reports_what_is_wrong_and_writes_nothing(api: Api, sync: Run, home: str, team: str) -> None:
     source = with_rule(api, configmap(home), "settings")
     other = api.create(configmap(team, labels={}))
@@ -214,7 +219,7 @@ def test_an_event_explains_why_a_cronjob_creates_no_jobs_until_its_next_run(api:
 
     def problems(last: str, success: str = "2100-01-01T00:00:00Z") -> list[str]:
         api.patch_status(cronjob, {"lastScheduleTime": last, "lastSuccessfulTime": success})
-        return [each["reason"] for each in document(api)["problems"] if each["code"] == "job-late"]
+        return late(document(api))
 
     assert problems("2100-01-01T00:00:00Z") == ["no run starts: the message of FailedCreate"]
     assert problems("2100-01-01T00:11:00Z") == []
@@ -236,7 +241,7 @@ def test_an_event_about_a_schedule_or_time_zone_that_was_changed_does_not_count(
 
     def problems(schedule: str, zone: str | None) -> list[str]:
         api.patch(cronjob, {"spec": {"schedule": schedule, "timeZone": zone}})
-        return [each["reason"] for each in document(api)["problems"] if each["code"] == "job-late"]
+        return late(document(api))
 
     for minute, (reason, message) in enumerate(messages.items(), 10):
         event(api, minute, reason, message)
