@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -45,8 +46,35 @@ def started(api: Api, job: str = "sync-copies", *options: str, **env: str) -> su
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=inherited)
 
 
-def stopped(run: subprocess.Popen[str], by: signal.Signals = signal.SIGTERM) -> tuple[int, str, str]:
+class Held:
+    """Requests that the server handles once they are released."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self.arrived, self.released = threading.Event(), threading.Event()
+        sandbox.inject(Fault("POST", COPIES, kind="call-before", call=self._hold, times=None))
+
+    def _hold(self) -> None:
+        self.arrived.set()
+        self.released.wait(GIVE_UP_SECONDS)
+
+
+@pytest.fixture
+def held(sandbox: Sandbox) -> Iterator[Held]:
+    """All creates of copies."""
+    made = Held(sandbox)
+    yield made
+    made.released.set()
+
+
+def stopped(
+    run: subprocess.Popen[str], by: signal.Signals = signal.SIGTERM, held: Held | None = None
+) -> tuple[int, str, str]:
+    """Stop a run, once requests are held; then release them."""
+    if held:
+        assert held.arrived.wait(GIVE_UP_SECONDS)
     run.send_signal(by)
+    if held:
+        held.released.set()
     stdout, stderr = run.communicate(timeout=GIVE_UP_SECONDS)
     canary.observed("stdout", stdout + stderr)
     return run.returncode, stdout, stderr
@@ -54,13 +82,9 @@ def stopped(run: subprocess.Popen[str], by: signal.Signals = signal.SIGTERM) -> 
 
 @pytest.mark.parametrize(("by", "exit_code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_stopped_run_finishes_requests_in_flight_and_reports(
-    sandbox: Sandbox, api: Api, by: signal.Signals, exit_code: int
+    sandbox: Sandbox, api: Api, held: Held, by: signal.Signals, exit_code: int
 ) -> None:
-    sandbox.inject(Fault("POST", COPIES, kind="delay", seconds=0.5, times=None))
-    run = started(api)
-    wait_for(lambda: api.copy_writes(), "the first writes")
-
-    code, stdout, _ = stopped(run, by)
+    code, stdout, _ = stopped(started(api), by, held)
 
     assert (code, json.loads(stdout)["exitCode"]) == (exit_code, exit_code)
     summary = json.loads(stdout)["summary"]
@@ -80,7 +104,7 @@ def test_a_run_that_is_stopped_in_a_large_namespace_has_completed_the_small_ones
     for namespace, pods in ((large, 60), *((each, 3) for each in small)):
         for number in range(pods):
             api.create(pod(namespace, f"web-{number}"))
-    run = started(api, "farm-pods", "--writes-per-second", "20")
+    run = started(api, "farm-pods", "--writes-per-second", "5")
     wait_for(lambda: listed(api, large), "the first FarmPods of the large namespace")
 
     code, stdout, _ = stopped(run)
@@ -91,11 +115,9 @@ def test_a_run_that_is_stopped_in_a_large_namespace_has_completed_the_small_ones
     assert 0 < len(listed(api, large)) == created - 12 < 60
 
 
-def test_a_server_that_does_not_answer_delays_a_stop_only_by_seconds(sandbox: Sandbox, api: Api) -> None:
-    sandbox.inject(Fault("POST", COPIES, kind="delay", seconds=30, times=None))
+def test_a_server_that_does_not_answer_delays_a_stop_only_by_seconds(api: Api, held: Held) -> None:
     run = started(api)
-    sources = f"/api/v1/namespaces/home-{api.token}/configmaps"
-    wait_for(lambda: [each for each in api.requests() if each.path == sources], "the sources to be read")
+    assert held.arrived.wait(GIVE_UP_SECONDS)
 
     code, stdout, _ = stopped(run)
 
@@ -123,22 +145,14 @@ def test_a_run_that_is_stopped_while_it_observes_reports_that(
     assert stderr.endswith("error: stopped before anything was decided; nothing was written\n")
 
 
-def test_a_second_ctrl_c_ends_the_run_without_a_report(sandbox: Sandbox, api: Api) -> None:
-    arrived, release = threading.Event(), threading.Event()
-
-    def keep() -> None:
-        arrived.set()
-        release.wait()
-
-    sandbox.inject(Fault("POST", COPIES, kind="call-before", call=keep, times=None))
+def test_a_second_ctrl_c_ends_the_run_without_a_report(api: Api, held: Held) -> None:
     run = started(api)
     assert run.stderr
-    assert arrived.wait(GIVE_UP_SECONDS)
+    assert held.arrived.wait(GIVE_UP_SECONDS)
     run.send_signal(signal.SIGINT)
     announced = next(line for line in run.stderr if "Ctrl-C" in line)
 
     code, stdout, stderr = stopped(run, signal.SIGINT)
-    release.set()
 
     assert announced == "stopping: waiting for answers to requests in flight; press Ctrl-C again to stop at once\n"
     assert (code, stdout, stderr) == (130, "", "")
