@@ -11,7 +11,7 @@ from tests.api.test_safety import ready
 from tests.apis import Api, Object
 from tests.canary import canary
 from tests.certificates import NOW, certificate, issued, private_key
-from tests.worlds import at, configmap, encoded, rule, secret
+from tests.worlds import at, configmap, encoded, rule, secret, service_account
 
 CA = {"include": ["ca.crt"]}
 AS_CONFIGMAP = {"kind": "ConfigMap"}
@@ -89,7 +89,8 @@ def test_what_is_never_copied_is_not_copied_in_another_form(
 ) -> None:
     data = {"ca.crt": encoded(certificate("root")), "token": encoded(canary()), "token-id": encoded(canary())}
     source = secret(home, "ca", type=kind, data=data)
-    source["metadata"]["annotations"] = {"kubernetes.io/service-account.name": "default"}
+    source["metadata"]["annotations"] = {"kubernetes.io/service-account.name": "reader"}
+    api.create(service_account(home, "reader"))  # a controller deletes the token of an account that does not exist
     api.create(source)
     with_form(api, home, team)
 
