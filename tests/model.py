@@ -1,0 +1,236 @@
+"""What CopyratorRules require in a cluster, on a page: docs/copyratorrule.md without the code of jobs/."""
+
+import base64
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any
+
+Object = dict[str, Any]
+Place = tuple[str, str, str]  # kind, namespace, name
+FIELDS = {
+    "ConfigMap": ("data", "binaryData", "immutable"),
+    "Secret": ("type", "data", "immutable"),
+    "NetworkPolicy": ("spec",),
+    "LimitRange": ("spec",),
+    "ResourceQuota": ("spec",),
+    "RoleBinding": ("roleRef", "subjects"),
+    "ServiceAccount": ("imagePullSecrets", "automountServiceAccountToken"),
+}
+KINDS = {kind.lower(): kind for kind in FIELDS}
+NEVER_COPIED = ("ConfigMap", "kube-root-ca.crt"), ("ServiceAccount", "default"), ("Secret", "roll-workloads-key")
+CREDENTIALS = re.compile(r"kubernetes\.io/service-account-token|bootstrap\.kubernetes\.io/|helm\.sh/")
+RESERVED = re.compile(r"(sync-copies|fetch-rates|mirror-audit|mirror-repair|roll-workloads|farm-pods)(-\w+)?-settings$")
+OF_TYPE = {  # the keys that a Secret of the type must have
+    "kubernetes.io/tls": ("tls.crt", "tls.key"),
+    "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
+    "kubernetes.io/dockercfg": (".dockercfg",),
+    "kubernetes.io/ssh-auth": ("ssh-privatekey",),
+}
+PULLS = ("kubernetes.io/dockerconfigjson", "kubernetes.io/dockercfg")
+CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----\n([A-Za-z0-9+/=\n]+?)\n?-----END CERTIFICATE-----\s*")
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A copy that a rule requires. `refused`: its source cannot be copied, and a copy that exists stays."""
+
+    rule: str
+    source: str  # namespace/name, with its kind if that is another one; empty for a bundle
+    content: Object
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    orphans: str = "Delete"
+    refused: bool = False
+
+
+def desired(
+    rules: Iterable[Object], objects: Iterable[Object], namespaces: Sequence[Object]
+) -> dict[Place, list[Copy]]:
+    """What the rules require, by place; several copies collide."""
+    objects = list(objects)
+    found: dict[Place, list[Copy]] = {}
+    for rule in rules:
+        of_rule: dict[tuple[Place, str], Copy] = {}  # of sources with one name, the first namespace is used
+        for group in _groups(rule, [each for each in objects if selects(rule, each)]):
+            for namespace in namespaces:
+                if is_target(rule, namespace, group):
+                    copy = _copy(rule, group, namespace["metadata"]["name"])
+                    place = _place(rule, group, namespace["metadata"]["name"])
+                    of_rule.setdefault((place, group[0]["metadata"]["name"]), copy)
+        for (place, _), copy in of_rule.items():
+            found.setdefault(place, []).append(copy)
+    return found
+
+
+def selects(rule: Object, obj: Object) -> bool:
+    """Whether an object is a source of the rule."""
+    spec, metadata = rule["spec"], obj["metadata"]
+    return (
+        obj["kind"] == KINDS[spec["ruleType"]]
+        and metadata["namespace"] in spec.get("namespaces", [rule["metadata"]["namespace"]])
+        and metadata["name"] in spec.get("names", [metadata["name"]])
+        and matches(spec.get("selector"), metadata.get("labels") or {})
+        and not is_never_copied(obj)
+    )
+
+
+def is_never_copied(obj: Object) -> bool:
+    """Whether no rule copies it."""
+    labels, name = obj["metadata"].get("labels") or {}, obj["metadata"]["name"]
+    return bool(
+        (labels.get("app.kubernetes.io/managed-by") == "kube-chores" and "kubechores.dev/job" in labels)
+        or (obj["kind"], name) in NEVER_COPIED
+        or (obj["kind"] in ("ConfigMap", "Secret") and (name.startswith("sh.helm.release.") or RESERVED.match(name)))
+        or CREDENTIALS.match(obj.get("type", ""))
+        or obj.get("roleRef", {}).get("kind") == "Role"
+        or "kubernetes.io/bootstrapping" in labels
+        or (obj["kind"] == "Secret" and "kubechores.dev/cluster" in labels)
+    )
+
+
+def is_target(rule: Object, namespace: Object, group: Sequence[Object]) -> bool:
+    """Whether the copy of these sources belongs to a namespace."""
+    targets, metadata = rule["spec"].get("targets", {}), namespace["metadata"]
+    name, allowed = metadata["name"], (metadata.get("annotations") or {}).get("kubechores.dev/copies", "")
+    include = targets.get("include", ["*"])
+    if "clusters" in targets and not targets.get("local"):
+        return False
+    if metadata.get("deletionTimestamp") or allowed.lower() == "false":
+        return False
+    if name.startswith("kube-") and (name not in include or allowed.lower() != "true"):
+        return False
+    if "merge" not in rule["spec"] and name == group[0]["metadata"]["namespace"]:
+        return False
+    return (
+        any(fnmatchcase(name, each) for each in include)
+        and not any(fnmatchcase(name, each) for each in targets.get("exclude", []))
+        and matches(targets.get("namespaceSelector"), metadata.get("labels") or {})
+    )
+
+
+def matches(selector: Object | None, labels: Mapping[str, str]) -> bool:
+    """Whether labels match a label selector."""
+    selector = selector or {}
+    every = [labels.get(key) == value for key, value in (selector.get("matchLabels") or {}).items()]
+    for each in selector.get("matchExpressions") or []:
+        is_in, has = labels.get(each["key"]) in each.get("values", []), each["key"] in labels
+        every.append({"In": is_in, "NotIn": not is_in, "Exists": has, "DoesNotExist": not has}[each["operator"]])
+    return all(every)
+
+
+def _groups(rule: Object, sources: list[Object]) -> list[list[Object]]:
+    """The sources of each copy: one, or all for a bundle; in the order of the rule's namespaces."""
+    order = rule["spec"].get("namespaces", [rule["metadata"]["namespace"]])
+    sources = sorted(sources, key=lambda each: (order.index(each["metadata"]["namespace"]), each["metadata"]["name"]))
+    return [[each] for each in sources] if "merge" not in rule["spec"] else [sources] * bool(sources)
+
+
+def _place(rule: Object, group: Sequence[Object], namespace: str) -> Place:
+    kind = rule["spec"].get("copyAs", {}).get("kind", group[0]["kind"])
+    return kind, namespace, rule["spec"].get("targetName", group[0]["metadata"]["name"])
+
+
+def _copy(rule: Object, group: Sequence[Object], namespace: str) -> Copy:
+    spec, source = rule["spec"], group[0]["metadata"]
+    wanted = spec.get("metadata", {})
+    copied = [source.get(each) or {} for each in ("labels", "annotations")]
+    labels, annotations = (
+        {key: of[key] for key in wanted.get(f"copy{name.title()}", []) if key in of} | wanted.get(name, {})
+        for name, of in zip(("labels", "annotations"), copied, strict=True)
+    )
+    at = f"{source['namespace']}/{source['name']}" if "merge" not in spec else ""
+    at = f"{group[0]['kind']}/{at}" if at and _place(rule, group, namespace)[0] != group[0]["kind"] else at
+    contents = [content(spec, each, namespace) for each in group]
+    made = contents[0] if "merge" not in spec else bundle(spec, contents)
+    orphans = spec.get("orphans", "Delete")
+    return Copy(
+        rule["metadata"]["name"], at, made or {}, labels, annotations, orphans, made is None or None in contents
+    )
+
+
+def content(spec: Object, source: Object, namespace: str) -> Object | None:
+    """The content of the copy of a source; None if the source is refused."""
+    made = {key: source[key] for key in FIELDS[source["kind"]] if key in source}
+    keys, form = spec.get("keys", {}), spec.get("copyAs", {})
+    rename, include = keys.get("rename", {}), keys.get("include", ["*"])
+    there = {*made.get("data", {}), *made.get("binaryData", {})}
+    if not {*rename, *(each for each in include if not {"*", "?"} & {*each})} <= there:
+        return None
+    for name in ("data", "binaryData"):
+        data = {key: value for key, value in made.get(name, {}).items() if key in rename or _is_in(key, include)}
+        if name in made:
+            made[name] = {rename.get(key, key): value for key, value in data.items()}
+    if not form and not {*OF_TYPE.get(made.get("type", ""), ())} <= {*made.get("data", {})}:
+        return None
+    if form:
+        made["type"] = "Opaque"
+    if form.get("kind") == "ConfigMap" or "merge" in spec:
+        secret = source["kind"] == "Secret"
+        texts = {key: _text(each) if secret else each for key, each in made.get("data", {}).items()}
+        texts |= {key: _text(each) for key, each in made.pop("binaryData", {}).items()}
+        if not all(map(certificates, texts.values())):
+            return None
+        written = {key: "".join(map(_pem, certificates(each))) for key, each in texts.items()}
+        to_secret = form.get("kind", source["kind"]) == "Secret"
+        made["data"] = {key: _encoded(each) for key, each in written.items()} if to_secret else written
+        if not to_secret:
+            made.pop("type", None)
+    if spec.get("subjectNamespace") == "target":
+        accounts = [each | {"namespace": namespace} for each in made["subjects"] if each["kind"] == "ServiceAccount"]
+        made["subjects"] = [each for each in made["subjects"] if each["kind"] != "ServiceAccount"] + accounts
+    return {key: value for key, value in made.items() if value or value is False}
+
+
+def _is_in(key: str, globs: Iterable[str]) -> bool:
+    return any(fnmatchcase(key, each) for each in globs)
+
+
+def bundle(spec: Object, contents: Sequence[Object | None]) -> Object | None:
+    """The content of a bundle: each certificate once, by digest; None without a certificate."""
+    secret = spec["ruleType"] == "secret" and spec["copyAs"]["kind"] == "Secret"
+    texts = [_text(each) if secret else each for made in contents if made for each in made.get("data", {}).values()]
+    found = sorted(
+        {each for text in texts for each in certificates(text)}, key=lambda each: hashlib.sha256(each).digest()
+    )
+    text = "".join(map(_pem, found))
+    made = {"data": {spec["merge"]["key"]: _encoded(text) if secret else text}}
+    return (made | {"type": "Opaque"} if secret else made) if found else None
+
+
+def certificates(text: str) -> list[bytes]:
+    """The certificates of a text; none if it has anything else."""
+    if CERTIFICATE.sub("", text).strip():
+        return []
+    return [base64.b64decode(each[1]) for each in CERTIFICATE.finditer(text)]
+
+
+def _pem(der: bytes) -> str:
+    text = base64.b64encode(der).decode()
+    lines = [text[begin : begin + 64] for begin in range(0, len(text), 64)]
+    return "\n".join(["-----BEGIN CERTIFICATE-----", *lines, "-----END CERTIFICATE-----\n"])
+
+
+def _text(value: str) -> str:
+    return base64.b64decode(value).decode()
+
+
+def _encoded(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+def attached(
+    rules: Iterable[Object], copies: Mapping[Place, Object], accounts: Iterable[Object]
+) -> dict[Place, set[str]]:
+    """The names of copies that each ServiceAccount has because of rules."""
+    found: dict[Place, set[str]] = {}
+    by_rule = {each["metadata"]["name"]: each["spec"].get("attachTo", {}).get("serviceAccounts", []) for each in rules}
+    for (_, namespace, name), copy in copies.items():
+        rule = (copy["metadata"].get("annotations") or {}).get("kubechores.dev/rule", "").partition("/")[2]
+        for account in accounts:
+            at = account["metadata"]
+            if at["namespace"] == namespace and copy.get("type") in PULLS and _is_in(at["name"], by_rule.get(rule, [])):
+                found.setdefault(("ServiceAccount", namespace, at["name"]), set()).add(name)
+    return found

@@ -1,0 +1,181 @@
+"""The walk over one field: what each mutation changes, and whether the cluster is as before after the way back.
+
+And whether it is as a new cluster that got the final spec at once.
+"""
+
+import copy
+import fcntl
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+Object = dict[str, Any]
+ROOT = Path(__file__).parents[2]
+TABLE = Path(__file__).parent / "README.md"
+ABSENT = object()
+WRONG_TYPES = {"string": 7, "boolean": "yes", "integer": "many", "array": "a", "object": "a"}
+EMPTY: Mapping[str, Any] = {"string": "", "array": [], "object": {}}
+
+
+@dataclass(frozen=True)
+class Field:
+    """The values that the walk gives a field, each of which has another effect, in specs that are else as `base`.
+
+    `nothing` says why a mutation has no effect, and `stays` what remains of it after the way back, or is not so in a
+    new cluster: by the name of the mutation, in words of docs/ or of the CRD.
+    """
+
+    path: str
+    values: Sequence[Any]
+    base: Object = field(default_factory=dict)
+    invalid: Sequence[Any] = ()
+    nothing: Mapping[str, str] = field(default_factory=dict)
+    stays: Mapping[str, str] = field(default_factory=dict)
+    about: str = ""  # what distinguishes it from another row of the field
+
+    def __str__(self) -> str:
+        return f"{self.path} {self.about}".strip()
+
+
+class Mutation(NamedTuple):
+    """A change of a spec. Without one `before`, there is no object yet."""
+
+    name: str
+    before: Object | None
+    after: Object
+
+
+class Ground(Protocol):
+    """A cluster in which a walk is done, with one object of a custom resource."""
+
+    def put(self, spec: Object | None) -> str:
+        """Write the object with this spec, or delete it; return why the server or a run refused it."""
+
+    def run(self) -> Any:
+        """Run the job until it writes nothing, check the cluster by a model, and return its state."""
+
+    def is_invalid(self, state: Any) -> bool:
+        """Whether the run reports that the object is not valid."""
+
+    def reset(self) -> None:
+        """Make the cluster as new."""
+
+
+def mutations(row: Field, schema: Object) -> Iterator[Mutation]:
+    """Yield all mutations that a field of this type has."""
+    first, kind = row.values[0], schema.get("type", "string")
+
+    def change(name: str, before: Any, after: Any) -> Mutation:
+        return Mutation(name, None if before is None else with_field(row, before), with_field(row, after))
+
+    if not schema["isRequired"]:
+        yield change("set", ABSENT, first)
+    yield change("remove", first, ABSENT)
+    for number, each in enumerate(row.values[1:], 2):
+        yield change(f"change to value {number}", first, each)
+    for each in schema.get("enum", ()):
+        yield change(f"create with {each}", None, each)
+    if kind in EMPTY:
+        yield change("empty", first, EMPTY[kind])
+    longest: Any = max(row.values, key=len) if kind in ("array", "object") else ()
+    if kind == "array" and len(longest) > 1:
+        yield change("push", longest[:-1], longest)
+        yield change("pop", longest, longest[:-1])
+    elif kind == "object" and "additionalProperties" in schema and len(longest) > 1:
+        yield change("add a key", dict([*longest.items()][:-1]), longest)
+        yield change("remove a key", longest, dict([*longest.items()][:-1]))
+    for number, each in enumerate([WRONG_TYPES[kind], *row.invalid], 1):
+        yield change(f"invalid {number}", first, each)
+
+
+def with_field(row: Field, value: Any) -> Object:
+    """Return the spec with a field of this value; of the first item in a list."""
+    spec = copy.deepcopy(row.base)
+    *parents, last = re.findall(r"[^.\[\]]+|\[", row.path)
+    at: Any = spec
+    for each in parents:
+        at = at[0] if each == "[" else at.setdefault(each, {})
+    if value is ABSENT:
+        at.pop(last, None)
+    else:
+        at[last] = value
+    return spec
+
+
+def walk(ground: Ground, row: Field, schema: Object) -> tuple[dict[str, str], list[str]]:
+    """Return what each mutation did, refused, changes or nothing, and what was wrong."""
+    outcomes, wrong = {}, []
+    for mutation in mutations(row, schema):
+        name = mutation.name
+        ground.reset()
+        if refusal := ground.put(mutation.before):
+            wrong += [f"{name}: the spec before it is refused: {refusal}"] if name != "set" else []  # as after "remove"
+            continue
+        before = ground.run()
+        if ground.put(mutation.after):
+            outcomes[name] = "refused"
+            continue
+        after = ground.run()
+        if ground.is_invalid(after):
+            outcomes[name] = "invalid"
+            continue
+        outcomes[name] = "nothing" if after == before else "changes"
+        if name not in row.stays:
+            wrong += [f"{name}: {each}" for each in _way_back(ground, mutation, before, after)]
+        wrong += [f"{name}: not valid, and accepted"] if name.startswith("invalid") else []
+    silent = {name for name, outcome in outcomes.items() if outcome == "nothing"}
+    wrong += [f"{name}: does nothing, and no docs say so" for name in sorted(silent - row.nothing.keys())]
+    wrong += [f"{name}: has an effect" for name in sorted(row.nothing.keys() - silent)]
+    wrong += [
+        f"no docs say: {each}" for each in (*row.nothing.values(), *row.stays.values()) if not is_documented(each)
+    ]
+    return outcomes, wrong
+
+
+def check_row(kind: str, row: Field, outcomes: Mapping[str, str]) -> None:
+    """Compare a row of the table in README.md with the outcomes, or write it where UPDATE_DOCS is set."""
+    begin = f"| {kind} `{row.path}` {row.about}".rstrip() + " |"
+    columns = [
+        ", ".join(name for name, outcome in outcomes.items() if outcome in each) or " "
+        for each in (("changes",), ("nothing",), ("refused", "invalid"))
+    ]
+    line = " | ".join([begin.removesuffix(" |"), *columns]) + " |"
+    if os.environ.get("UPDATE_DOCS"):
+        with TABLE.open("r+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            others = [each for each in file.read().splitlines() if not each.startswith(begin)]
+            file.seek(0)
+            file.write("\n".join([*others, line]) + "\n")
+    assert line in TABLE.read_text().splitlines(), f"{TABLE.relative_to(ROOT)} has another row: {line}"
+
+
+def _way_back(ground: Ground, mutation: Mutation, before: Any, after: Any) -> Iterator[str]:
+    if refusal := ground.put(mutation.before):
+        yield f"the way back is refused: {refusal}"
+    elif (found := ground.run()) != before:
+        yield f"after the way back: {difference(before, found)}"
+    ground.reset()
+    ground.put(mutation.after)
+    if (found := ground.run()) != after:
+        yield f"in a new cluster: {difference(after, found)}"
+
+
+def difference(expected: Any, found: Any) -> str:
+    """Return what differs between two states."""
+    names = [key for key in {**expected, **found} if expected.get(key) != found.get(key)]
+    return "; ".join(f"{key}: {expected.get(key)} became {found.get(key)}" for key in names)
+
+
+@cache
+def _words() -> str:
+    files = [*ROOT.glob("docs/*.md"), *ROOT.glob("cronjobs/crds/*.yaml")]
+    return " ".join(" ".join(each.read_text().split()) for each in files)
+
+
+def is_documented(sentence: str) -> bool:
+    """Whether docs/ or a CRD has these words."""
+    return sentence in _words()
