@@ -1,7 +1,5 @@
 """Every mutation of every field of a CopyratorRule, on both servers."""
 
-import json
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +11,18 @@ from tests.apis import Api
 from tests.certificates import certificate, issued
 from tests.model import Place
 from tests.walk.crds import fields
+from tests.walk.ground import Placed
 from tests.walk.rules import ELSEWHERE, FIELDS
 from tests.walk.walk import Field, Object, check_row, walk
 from tests.worlds import (
+    at,
     configmap,
     limit_range,
     network_policy,
     pull_secret,
     resource_quota,
     role_binding,
+    rule,
     secret,
     service_account,
 )
@@ -33,16 +34,13 @@ MOST_RUNS = 4
 ATTACHED = "kubechores.dev/pull-secrets"
 
 
-@dataclass
-class Rules:
+class Rules(Placed):
     """The ground of a rule: the namespaces and objects of a test, and the job with the rights of its installation."""
 
-    api: Api
-    sync: Run
-    made: list[Object] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        api, end = self.api, f"-{self.api.token}"
+    def __init__(self, api: Api, sync: Run) -> None:
+        end = f"-{api.token}"
+        super().__init__(api, at("kube-chores", rule(f"walk{end}", "", "")))
+        self.sync = sync
         api.namespace("home")
         api.namespace("annex")
         api.namespace("team-a", labels={"tier": "web", "size": "big"})
@@ -53,7 +51,7 @@ class Rules:
         home, annex = f"home{end}", f"annex{end}"
         settings = configmap(home, labels=BOTH, data={"a": "1", "b": "2"}, binaryData={"raw": "AAEC"})
         settings["metadata"]["annotations"] = {"note": "n", "other": "o"}
-        self.made = [
+        self.made: list[Object] = [
             settings,
             configmap(home, "theme", data={"a": "3"}),
             configmap(home, "plain", labels={"stage": "test"}, data={"a": "4"}),
@@ -75,31 +73,6 @@ class Rules:
         ]
         for each in self.made:
             api.create(each)
-        self.rule: Object = {
-            "apiVersion": "kubechores.dev/v1",
-            "kind": "CopyratorRule",
-            "metadata": {"name": f"walk{end}", "namespace": "kube-chores"},
-        }
-
-    def put(self, spec: Object | None) -> str:
-        """Write the rule; return why the server refused it."""
-        api, there = self.api, self.api.get(self.rule)
-        if spec is None:
-            api.delete(self.rule) if there else None
-            return ""
-        rule = self.rule | {"spec": self._named(spec)}
-        if there:
-            rule["metadata"] = rule["metadata"] | {"resourceVersion": there["metadata"]["resourceVersion"]}
-        status, _, body = api.request("PUT" if there else "POST", api.path(rule, named=bool(there)), rule)
-        if status >= 300:
-            return str(json.loads(body)["message"])
-        if not there:
-            api.made(rule)
-        return ""
-
-    def _named(self, spec: Object) -> Object:
-        named: Object = json.loads(json.dumps(spec).replace("@", f"-{self.api.token}"))
-        return named
 
     def run(self) -> Any:
         """Run sync-copies until it writes nothing; return the state."""
@@ -115,14 +88,13 @@ class Rules:
 
     def _check(self) -> None:
         """Compare the cluster with what the rule requires by the model."""
-        rule = self.api.get(self.rule)
-        reason = _ready(rule)["reason"] if rule else "Deleted"
+        reason = self.ready()["reason"]
         if reason == "Invalid":
             return
         there, spaces = {_place(each): each for each in self.objects()}, self.api.items("v1", "Namespace")
         sources = [each for each in there.values() if not model.is_never_copied(each)]
         sources += [self.api.read(each) for each in self.made if each["metadata"]["namespace"] == "kube-chores"]
-        rules = [rule] if rule else []
+        rules = [each for each in (self.api.get(self.obj),) if each]
         wanted = model.desired(rules, sources, spaces)
         for place, copies in wanted.items():
             found = there.get(place)
@@ -149,15 +121,9 @@ class Rules:
             shown = {key: each[key] for key in model.FIELDS[each["kind"]] if key in each}
             key = f"{each['kind']} {metadata['namespace']}/{metadata['name']}"
             found[key] = shown | {"labels": metadata.get("labels", {}), "annotations": annotations}
-        if rule := self.api.get(self.rule):
-            status = rule["status"]
-            counts = {key: status.get(key) for key in ("sources", "desiredCopies", "copies", "conflictCount")}
-            found["rule"] = {"reason": _ready(rule)["reason"], **counts}
-        return found
-
-    def is_invalid(self, state: dict[str, Any]) -> bool:
-        """Whether the rule is not valid."""
-        return bool(state["rule"]["reason"] == "Invalid")
+        status = (self.api.get(self.obj) or {}).get("status", {})
+        counts = {key: status.get(key) for key in ("sources", "desiredCopies", "copies", "conflictCount")}
+        return found | {"reason": self.ready()["reason"], "status": counts}
 
     def objects(self) -> list[Object]:
         found = []
@@ -179,11 +145,6 @@ class Rules:
                 self.api.create(each)
             elif _own(there) != _own(each):
                 self.api.replace(each)
-
-
-def _ready(rule: Object) -> Object:
-    found: Object = next(each for each in rule["status"]["conditions"] if each["type"] == "Ready")
-    return found
 
 
 def _place(obj: Object) -> Place:
