@@ -3,7 +3,7 @@
 from tests.walk.walk import Field, Object
 
 USD: Object = {"currency": "USD"}
-CHF: Object = {"currency": "CHF"}  # it jumps by 30 % after the first run
+CHF: Object = {"currency": "CHF", "provider": "ecb"}  # it jumps by 30 % after the first run, and no other confirms it
 EUR = "Default is EUR."
 LAST = "The last valid rate is that of the status."
 
