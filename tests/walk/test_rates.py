@@ -7,7 +7,7 @@ import pytest
 
 from tests.api.conftest import Run, runs
 from tests.apis import Api, Object
-from tests.rates import RATES, RatesServer, ago, serve
+from tests.rates import RATES, RatesServer, ago, ecb, serve
 from tests.walk.crds import fields
 from tests.walk.ground import Placed
 from tests.walk.rates import FIELDS
@@ -27,9 +27,9 @@ class Rates(Placed):
         super().__init__(api, at(self.space, exchange_rate(self.space, "usd")))
 
     def run(self) -> dict[str, Any]:
-        """Run fetch-rates until it writes nothing; with the next rates, too."""
+        """Run fetch-rates until it writes nothing; with the next rates, which no other provider has."""
         self._converge()
-        self.rates.publish(rates=JUMPED)
+        self.rates.serve("ecb", ecb(rates=JUMPED))
         self._converge()
         found = {
             each["metadata"]["name"]: {key: each["data"][key] for key in FIGURES}
