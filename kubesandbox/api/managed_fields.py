@@ -5,7 +5,7 @@ Rules: https://kubernetes.io/docs/reference/using-api/server-side-apply/ and k8s
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -163,7 +163,7 @@ def applied(
     entries[key] = Entry(manager, stamp(now), expected)
     merged = fields.merge(live, config, shape)
     if previous:
-        merged = fields.without(merged, _dropped(previous.owned, entries), shape)
+        merged = fields.without(merged, _dropped(previous.owned, entries, shape), shape)
     difference = fields.compare(live, merged, shape)
     _settle(entries, key, difference, force)
     if live == merged:
@@ -171,13 +171,27 @@ def applied(
     return _with_entries(merged, {k: entry for k, entry in entries.items() if entry.owned or entry.deep})
 
 
-def _dropped(before: FieldSet, entries: dict[Key, Entry]) -> FieldSet:
-    """Fields the applier no longer sets and nobody else owns, even in part."""
+def _dropped(before: FieldSet, entries: dict[Key, Entry], shape: Shape) -> FieldSet:
+    """Fields the applier no longer sets and nobody else owns, even in part, with structures that have none left.
+
+    So does EnsureNamedFieldsAreMembers of sigs.k8s.io/structured-merge-diff.
+    """
+    before = before | {each for path in before if path[0] != "f:metadata" for each in _structures(path, shape)}
     owned: FieldSet = set()
     for entry in entries.values():
         for path in entry.owned:
             owned.update(path[:depth] for depth in range(1, len(path) + 1))
     return before - owned
+
+
+def _structures(path: fields.Path, shape: Shape) -> Iterator[fields.Path]:
+    """Yield the fields of a schema that this path is in; not the keys of maps and the items of lists."""
+    for depth, element in enumerate(path[:-1], 1):
+        name = element.removeprefix("f:")
+        is_field = name != element
+        if is_field and shape.declares(name):
+            yield path[:depth]
+        shape = shape.child(name) if is_field else shape.item()
 
 
 def _settle(entries: dict[Key, Entry], key: Key, difference: fields.Difference, force: bool) -> None:

@@ -115,6 +115,18 @@ def test_applying_again_changes_nothing(place: Place, kind: str) -> None:
     assert kind != "Service" or again.version == first.version
 
 
+def test_an_apply_without_a_structure_removes_it_with_what_the_server_filled_in(place: Place) -> None:
+    applied(place, "StatefulSet")
+    (container,) = POD["spec"]["containers"]
+    without = {key: value for key, value in container.items() if key not in ("readinessProbe", "resources")}
+    pod = {**POD, "spec": {**POD["spec"], "containers": [without]}}
+
+    answer = applied(place, "StatefulSet", template=pod)
+
+    (found,) = answer.body["spec"]["template"]["spec"]["containers"]
+    assert (found.get("readinessProbe"), found.get("resources") or None) == (None, None)
+
+
 @pytest.mark.parametrize("kind", ["StatefulSet", "DaemonSet"])
 def test_the_generation_counts_changes_of_the_spec_alone(place: Place, kind: str) -> None:
     applied(place, kind)

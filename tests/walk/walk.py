@@ -166,8 +166,18 @@ def _way_back(ground: Ground, mutation: Mutation, before: Any, after: Any) -> It
 
 def difference(expected: Any, found: Any) -> str:
     """Return what differs between two states."""
-    names = [key for key in {**expected, **found} if expected.get(key) != found.get(key)]
-    return "; ".join(f"{key}: {expected.get(key)} became {found.get(key)}" for key in names)
+    return "; ".join(_differing("", expected, found))
+
+
+def _differing(path: str, expected: Any, found: Any) -> Iterator[str]:
+    if isinstance(expected, dict) and isinstance(found, dict):
+        for key in {**expected, **found}:
+            yield from _differing(f"{path} {key}".strip(), expected.get(key), found.get(key))
+    elif isinstance(expected, list) and isinstance(found, list) and len(expected) == len(found):
+        for number, pair in enumerate(zip(expected, found, strict=True)):
+            yield from _differing(f"{path} {number}", *pair)
+    elif expected != found:
+        yield f"{path}: {expected} became {found}"
 
 
 @cache
