@@ -77,11 +77,22 @@ def selects(rule: Object, obj: Object) -> bool:
     )
 
 
+def place(obj: Object) -> Place:
+    """The place of an object."""
+    return obj["kind"], obj["metadata"]["namespace"], obj["metadata"]["name"]
+
+
+def is_managed(obj: Object) -> bool:
+    """Whether it is a copy, or another object of kube-chores."""
+    labels = obj["metadata"].get("labels") or {}
+    return labels.get("app.kubernetes.io/managed-by") == "kube-chores" and "kubechores.dev/job" in labels
+
+
 def is_never_copied(obj: Object) -> bool:
     """Whether no rule copies it."""
     labels, name = obj["metadata"].get("labels") or {}, obj["metadata"]["name"]
     return bool(
-        (labels.get("app.kubernetes.io/managed-by") == "kube-chores" and "kubechores.dev/job" in labels)
+        is_managed(obj)
         or (obj["kind"], name) in NEVER_COPIED
         or (obj["kind"] in ("ConfigMap", "Secret") and (name.startswith("sh.helm.release.") or RESERVED.match(name)))
         or CREDENTIALS.match(obj.get("type", ""))

@@ -114,9 +114,10 @@ def _without_empty(tolerations: list[Object]) -> list[Object]:
     return [{key: value for key, value in each.items() if value != ""} for each in tolerations]
 
 
-def found(claim: Object, registry: Object, nodes: Object) -> Object:
-    """The same of the resources."""
-    pod, node = (each["spec"]["template"]["spec"] for each in (registry, nodes))
+def found(resources: Object) -> Object:
+    """The same of the resources, by kind."""
+    claim = resources["PersistentVolumeClaim"]
+    pod, node = (resources[kind]["spec"]["template"]["spec"] for kind in ("StatefulSet", "DaemonSet"))
     container = next(each for each in pod["containers"] if each["name"] == "registry")
     env = {each["name"]: each for each in container["env"]}
     login = env.get("REGISTRY_PROXY_USERNAME", {}).get("valueFrom", {}).get("secretKeyRef", {}).get("name")

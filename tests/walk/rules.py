@@ -114,5 +114,24 @@ FIELDS = [
     Field("metadata.copyLabels", [["stage"], ["copyrator"], ["stage", "copyrator"]], ONE, [["a b"], [""]]),
     Field("metadata.copyAnnotations", [["note"], ["other"], ["note", "other"]], ONE, [["a b"], [""]]),
 ]
-# The walk over other clusters has these.
-ELSEWHERE = ("targets.clusters.names", "targets.clusters.selector")  # and what is in the selector
+_OF_TWO: Object = {**ONE, "targets": {"include": ["team-*"], "clusters": {}}}
+_ENV = {"key": "env", "operator": "In", "values": ["prod"]}
+
+
+def _of_clusters(**expression: object) -> Object:
+    selector = {"matchExpressions": [{**_ENV, **expression}]}
+    return {**ONE, "targets": {"include": ["team-*"], "clusters": {"selector": selector}}}
+
+
+# In two other clusters: one has labels env=prod and size=big, and two has env=test.
+FIELDS_OF_CLUSTERS = [
+    Field("targets.clusters.names", [["one@"], ["two@"], ["one@", "two@"]], _OF_TWO, [["A"]]),
+    Field("targets.clusters.selector", [{"matchLabels": {"env": "prod"}}, {"matchLabels": {"env": "test"}}], _OF_TWO),
+    Field("targets.clusters.selector.matchLabels", [{"env": "prod"}, {"env": "test"}], _OF_TWO),
+    Field("targets.clusters.selector.matchExpressions", [[_ENV], [{**_ENV, "values": ["test"]}]], _OF_TWO),
+    Field("targets.clusters.selector.matchExpressions[].key", ["env", "size"], _of_clusters(values=["test", "big"])),
+    Field("targets.clusters.selector.matchExpressions[].operator", ["In", "NotIn"], _of_clusters()),
+    Field(
+        "targets.clusters.selector.matchExpressions[].values", [["prod"], ["test"], ["test", "prod"]], _of_clusters()
+    ),
+]

@@ -55,7 +55,7 @@ class Repaired(Placed):
         reason = self.ready()["reason"]
         if reason == "NotProbed":  # nothing else is wrong
             spec = self.api.read(self.obj)["spec"]
-            assert found(*resources.values()) == shown(spec)
+            assert found({kind: each or {} for kind, each in resources.items()}) == shown(spec)
         service = self.resource("Service")
         address = service["spec"]["clusterIP"] if service else "none"
         specs = json.dumps({kind: each and each["spec"] for kind, each in resources.items()})

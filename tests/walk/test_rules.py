@@ -9,10 +9,9 @@ from tests import model
 from tests.api.conftest import Run, runs
 from tests.apis import Api
 from tests.certificates import certificate, issued
-from tests.model import Place
 from tests.walk.crds import fields
 from tests.walk.ground import Placed
-from tests.walk.rules import ELSEWHERE, FIELDS
+from tests.walk.rules import FIELDS, FIELDS_OF_CLUSTERS
 from tests.walk.walk import Field, Object, check_row, walk
 from tests.worlds import (
     at,
@@ -91,25 +90,27 @@ class Rules(Placed):
         reason = self.ready()["reason"]
         if reason == "Invalid":
             return
-        there, spaces = {_place(each): each for each in self.objects()}, self.api.items("v1", "Namespace")
+        there, spaces = {model.place(each): each for each in self.objects()}, self.api.items("v1", "Namespace")
         sources = [each for each in there.values() if not model.is_never_copied(each)]
         sources += [self.api.read(each) for each in self.made if each["metadata"]["namespace"] == "kube-chores"]
         rules = [each for each in (self.api.get(self.obj),) if each]
         wanted = model.desired(rules, sources, spaces)
         for place, copies in wanted.items():
             found = there.get(place)
-            if len(copies) == 1 and not copies[0].refused and (found is None or _is_managed(found)):
+            if len(copies) == 1 and not copies[0].refused and (found is None or model.is_managed(found)):
                 assert found and _is_as(found, copies[0]), (place, found, copies)
-        left = [place for place, each in there.items() if _is_managed(each) and place not in wanted]
+        left = [place for place, each in there.items() if model.is_managed(each) and place not in wanted]
         retained = [
             place for place in left if there[place]["metadata"]["annotations"]["kubechores.dev/orphans"] == "Retain"
         ]
         assert reason in ("SourceRefused", "Collision") or left == retained, (reason, left)
         accounts = [each for each in there.values() if each["kind"] == "ServiceAccount"]
-        names = model.attached(rules, {place: each for place, each in there.items() if _is_managed(each)}, accounts)
+        names = model.attached(
+            rules, {place: each for place, each in there.items() if model.is_managed(each)}, accounts
+        )
         for each in accounts:
             pulls = {one["name"] for one in each.get("imagePullSecrets", ())} - {"registry", "mirror"}
-            assert pulls == names.get(_place(each), set()), (each, names)
+            assert pulls == names.get(model.place(each), set()), (each, names)
 
     def state(self) -> dict[str, Any]:
         """What a rule may change: objects of the kinds that are copied, and its own status."""
@@ -129,7 +130,7 @@ class Rules(Placed):
         found = []
         for kind in model.FIELDS:
             for each in self.api.items(VERSIONS.get(kind, "v1"), kind):
-                if each["metadata"]["namespace"].endswith(self.api.token) or _is_managed(each):
+                if each["metadata"]["namespace"].endswith(self.api.token) or model.is_managed(each):
                     found.append(each)
         return found
 
@@ -137,7 +138,7 @@ class Rules(Placed):
         """Delete the rule and its copies, and restore what was changed."""
         self.put(None)
         for each in self.objects():
-            if _is_managed(each):
+            if model.is_managed(each):
                 self.api.delete(each)
         for each in self.made:
             there = self.api.get(each)
@@ -145,14 +146,6 @@ class Rules(Placed):
                 self.api.create(each)
             elif _own(there) != _own(each):
                 self.api.replace(each)
-
-
-def _place(obj: Object) -> Place:
-    return obj["kind"], obj["metadata"]["namespace"], obj["metadata"]["name"]
-
-
-def _is_managed(obj: Object) -> bool:
-    return "kubechores.dev/job" in obj["metadata"].get("labels", {})
 
 
 def _is_as(obj: Object, copy: model.Copy) -> bool:
@@ -185,4 +178,4 @@ def test_each_mutation_of_a_field_does_what_the_docs_say(api: Api, installed: Pa
 
 
 def test_each_field_of_a_rule_is_walked() -> None:
-    assert {each.path for each in FIELDS} == {each for each in SCHEMAS if not each.startswith(ELSEWHERE)}
+    assert {each.path for each in [*FIELDS, *FIELDS_OF_CLUSTERS]} == SCHEMAS.keys()
