@@ -105,6 +105,7 @@ def shown(spec: Object) -> Object:
         "registryTolerations": _without_empty(spec.get("registryTolerations", [])),
         "tolerations": _without_empty(spec.get("tolerations", [EVERY_TAINT])),
         "host": host,
+        "beside": None if spec.get("fallback") == "None" else f"https://{upstream}",
         "size": spec.get("storage", {}).get("size", "20Gi"),
         "class": spec.get("storage", {}).get("storageClassName"),
     }
@@ -132,6 +133,7 @@ def found(resources: Object) -> Object:
         "registryTolerations": pod.get("tolerations", []),
         "tolerations": node.get("tolerations", []),
         "host": arguments["--host"],
+        "beside": arguments.get("--upstream"),
         "size": claim["spec"]["resources"]["requests"]["storage"],
         "class": claim["spec"].get("storageClassName"),
     }
