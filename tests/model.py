@@ -49,20 +49,33 @@ class Copy:
 def desired(
     rules: Iterable[Object], objects: Iterable[Object], namespaces: Sequence[Object]
 ) -> dict[Place, list[Copy]]:
-    """What the rules require, by place; several copies collide."""
+    """What the rules require, by place. Several copies collide; of one source and content, the first rule's is made."""
     objects = list(objects)
     found: dict[Place, list[Copy]] = {}
-    for rule in rules:
-        of_rule: dict[tuple[Place, str], Copy] = {}  # of sources with one name, the first namespace is used
+    for rule in sorted(rules, key=lambda each: str(each["metadata"]["name"])):
         for group in _groups(rule, [each for each in objects if selects(rule, each)]):
             for namespace in namespaces:
-                if is_target(rule, namespace, group):
-                    copy = _copy(rule, group, namespace["metadata"]["name"])
-                    place = _place(rule, group, namespace["metadata"]["name"])
-                    of_rule.setdefault((place, group[0]["metadata"]["name"]), copy)
-        for (place, _), copy in of_rule.items():
-            found.setdefault(place, []).append(copy)
+                if not is_target(rule, namespace, group):
+                    continue
+                copy = _copy(rule, group, namespace["metadata"]["name"])
+                others = found.setdefault(_place(rule, group, namespace["metadata"]["name"]), [])
+                if (copy.source, copy.content) not in [(each.source, each.content) for each in others]:
+                    others.append(copy)
     return found
+
+
+def is_as(obj: Object | None, copy: Copy) -> bool:
+    """Whether an object is the copy that is required. Labels and annotations of others stay."""
+    if obj is None:
+        return False
+    labels, annotations = obj["metadata"].get("labels", {}), obj["metadata"].get("annotations", {})
+    return bool(
+        copy.source in ("", annotations.get("kubechores.dev/source"))
+        and {key: obj[key] for key in FIELDS[obj["kind"]] if obj.get(key) or obj.get(key) is False} == copy.content
+        and copy.labels.items() <= labels.items()
+        and copy.annotations.items() <= annotations.items()
+        and annotations.get("kubechores.dev/orphans") == copy.orphans
+    )
 
 
 def selects(rule: Object, obj: Object) -> bool:
@@ -133,10 +146,15 @@ def matches(selector: Object | None, labels: Mapping[str, str]) -> bool:
 
 
 def _groups(rule: Object, sources: list[Object]) -> list[list[Object]]:
-    """The sources of each copy: one, or all for a bundle; in the order of the rule's namespaces."""
+    """The sources of each copy: all for a bundle, else one. Of sources with one name, the first namespace is used."""
     order = rule["spec"].get("namespaces", [rule["metadata"]["namespace"]])
     sources = sorted(sources, key=lambda each: (order.index(each["metadata"]["namespace"]), each["metadata"]["name"]))
-    return [[each] for each in sources] if "merge" not in rule["spec"] else [sources] * bool(sources)
+    if "merge" in rule["spec"]:
+        return [sources] * bool(sources)
+    first: dict[str, Object] = {}
+    for each in sources:
+        first.setdefault(each["metadata"]["name"], each)
+    return [[each] for each in first.values()]
 
 
 def _place(rule: Object, group: Sequence[Object], namespace: str) -> Place:

@@ -1,6 +1,7 @@
 """Random clusters: a second run writes nothing, unmanaged objects stay, and the order of reads does not matter."""
 
 import base64
+import json
 import random
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -25,9 +26,11 @@ from jobs.kit.api.responses import error_of
 from jobs.kit.api.transport import Transport
 from jobs.kit.values.model import Finding, Plan, RunOptions
 from jobs.kit.values.reads import ReadResult
-from tests import embedded
+from tests import embedded, model
+from tests.api.conftest import Ran
 from tests.apis import Api, sandbox_api
 from tests.canary import canary
+from tests.certificates import certificate, private_key
 from tests.every_job import sync_copies
 from tests.every_job.sync_copies import JOB, STAMP, is_copy
 from tests.fault_world import Key, Object, World, served
@@ -58,6 +61,9 @@ SELECTIONS: Sequence[Object] = (
     {"rename": {"a": "b"}},
     {"include": ["*"], "rename": {"a": "c"}},
 )
+KEYS_OF_FORM: Object = {"keys": {"include": ["ca.crt"]}}
+FORM: Object = {"copyAs": {"kind": "ConfigMap"}, **KEYS_OF_FORM}
+BUNDLE: Object = {"merge": {"key": "all.crt"}, "targetName": "bundle", **KEYS_OF_FORM}
 BY_PLURAL = {each.plural: each for each in RESOURCES}
 PROFILE = examples(
     phases=[Phase.explicit, Phase.generate],  # a failing world is small, and shrinking it takes minutes
@@ -80,8 +86,17 @@ def optional(**fields: Any) -> st.SearchStrategy[Object]:
 _BOTH = {"copyrator": "true", "stage": "prod"}
 LABELS = some(_BOTH, _BOTH, {"copyrator": "true"}, {"stage": "prod"}, {}).map(dict)
 CONFIGMAP = st.tuples(optional(data={"a": "1"}), optional(binaryData={"b": "AAEC"}), optional(immutable=True))
+PULL_TYPE = "kubernetes.io/dockerconfigjson"
+# The value of a key that a bundle has, and of one that no bundle may have.
+CERTIFICATES = (*map(certificate, ("one", "two")), certificate("one") + certificate("two"))
 SECRET_TYPES = some(
-    "Opaque", "Opaque", "kubernetes.io/tls", "bootstrap.kubernetes.io/token", "helm.sh/release.v1", "example.com/own"
+    "Opaque",
+    "Opaque",
+    "kubernetes.io/tls",
+    PULL_TYPE,
+    "bootstrap.kubernetes.io/token",
+    "helm.sh/release.v1",
+    "example.com/own",
 )
 ROLES = [{**VIEW, "name": "view"}, {**VIEW, "name": "edit"}, {**VIEW, "kind": "Role", "name": "own"}]
 SUBJECTS = [{"kind": "Group", "apiGroup": RBAC, "name": "g"}, account("home", "x"), account("elsewhere", "y")]
@@ -108,7 +123,7 @@ FIELDS: Mapping[str, st.SearchStrategy[Object]] = {
     ),
 }
 # The kinds of the objects and rules of a world: if there were more, few rules would select an object.
-KINDS_OF_WORLDS = (*[("ConfigMap", "Secret")] * 3, *((kind,) for kind in FIELDS))
+KINDS_OF_WORLDS = (*[("ConfigMap", "Secret")] * 3, ("Secret", "ServiceAccount"), *((kind,) for kind in FIELDS))
 
 
 @st.composite
@@ -122,10 +137,18 @@ def objects(draw: st.DrawFn, kinds: Sequence[str], namespaces: Sequence[str]) ->
         return {key: made[key] for key in identity} | draw(FIELDS[kind])
     if kind == "ConfigMap":
         data, binary, immutable = draw(CONFIGMAP)
-        return configmap(namespace, name, labels=labels, **{"data": {}, **data, **binary, **immutable})
+        trusted = draw(some({}, {"ca.crt": draw(some(*CERTIFICATES))}))
+        return configmap(
+            namespace, name, labels=labels, **{"data": {**data.get("data", {}), **trusted}, **binary, **immutable}
+        )
     secret_type = draw(SECRET_TYPES)
-    keys = ("tls.crt", "tls.key") if secret_type == "kubernetes.io/tls" else draw(some(("a",), ("a", "b")))
-    values = {key: encoded(canary()) for key in keys}
+    of_type = model.OF_TYPE.get(secret_type)
+    keys = of_type or draw(some(("a",), ("a", "b")))
+    values = {
+        key: encoded(json.dumps({"auths": {canary(): {}}}) if secret_type == PULL_TYPE else canary()) for key in keys
+    }
+    if draw(st.booleans()):
+        values["ca.crt"] = encoded(draw(some(*CERTIFICATES, CERTIFICATES[0], private_key())))
     return secret(namespace, name, labels=labels, type=secret_type, data=values, **draw(optional(immutable=True)))
 
 
@@ -167,6 +190,14 @@ def rules(draw: st.DrawFn, kinds: Sequence[str], name: str) -> Object:
         made["spec"] |= draw(some({}, {}, {"targetName": "y"}, {"targetName": "default"}))
     if rule_type in ("configmap", "secret"):
         made["spec"] |= draw(some({}, {}, *({"keys": each} for each in SELECTIONS)))
+        made["spec"] |= draw(some({}, {}, FORM if rule_type == "secret" else BUNDLE, BUNDLE))
+        if rule_type == "secret" and "copyAs" not in made["spec"]:
+            made["spec"] |= draw(optional(attachTo={"serviceAccounts": ["x"]}))
+            if "merge" in made["spec"]:
+                made["spec"] |= {"copyAs": {"kind": draw(some("ConfigMap", "Secret"))}, **KEYS_OF_FORM}
+                made["spec"].pop("attachTo", None)
+        if "copyAs" in made["spec"] or "merge" in made["spec"]:
+            made["spec"]["metadata"] = {"labels": {"team": name}}
     if rule_type == "rolebinding":
         made["spec"] |= draw(optional(subjectNamespace="target"))
     return made
@@ -290,10 +321,37 @@ def _converges(world: World) -> None:
     spoiled = [key for key, each in before.items() if not is_copy(each) and after.get(key) != each]
     assert [key for key in spoiled if not (key in after and _may_be_adopted(before[key], specs))] == []
     writes = len(world.writes())
+    _is_as_modelled(world, before, after, ran)
     again = world.run()
     assert world.writes()[writes:] == []
     assert again.exit_code == ran.exit_code
     assert [each for each in world.run("--dry-run", "-v").results if "action" in each] == []
+
+
+def _is_as_modelled(world: World, before: Mapping[Key, Object], after: Mapping[Key, Object], ran: Ran) -> None:
+    """Compare what a run made of a cluster with what tests/model.py requires."""
+    earlier, later = ({model.place(each): each for each in found.values()} for found in (before, after))
+    rules, namespaces = [*sync_copies.rules(world).values()], [*world.stored("namespaces").values()]
+    sources = [each for each in earlier.values() if not model.is_never_copied(each)]
+    wanted = model.desired(rules, sources, namespaces)
+    for place, copies in wanted.items():
+        found, was = later.get(place), earlier.get(place)
+        if len(copies) > 1 or copies[0].refused or (found and not is_copy(found)):
+            assert found == was or (was and is_copy(was)), (place, copies, found, [each["spec"] for each in rules])
+        elif found is None or _source(found) == copies[0].source:
+            assert model.is_as(found, copies[0]), (place, found, copies)
+    names = {each["metadata"]["name"] for each in rules}
+    for place in earlier.keys() - wanted.keys():
+        annotations = earlier[place]["metadata"].get("annotations", {})
+        of_a_rule = annotations.get("kubechores.dev/rule", "").partition("/")[2] in names
+        is_orphan = is_copy(earlier[place]) and annotations.get("kubechores.dev/orphans") == "Delete" and not of_a_rule
+        if is_orphan and ran.exit_code == 0:
+            event("an orphan was deleted")
+            assert place not in later, (place, ran.summary)
+
+
+def _source(copy: Object) -> str:
+    return str(copy["metadata"]["annotations"]["kubechores.dev/source"])
 
 
 def _may_be_adopted(obj: Object, rules: Sequence[Object]) -> bool:
@@ -302,8 +360,11 @@ def _may_be_adopted(obj: Object, rules: Sequence[Object]) -> bool:
     """
     metadata = obj["metadata"]
     of_its_kind = [each for each in rules if each["ruleType"] == obj["kind"].lower()]
+    copied_as = [
+        each for each in rules if each.get("copyAs", {}).get("kind", each["ruleType"]).lower() == obj["kind"].lower()
+    ]
     return (
-        any(each["conflict"] == "Adopt" for each in of_its_kind)
+        any(each["conflict"] == "Adopt" for each in copied_as)
         and not _is_stamped(metadata.get("labels", {}))
         and not any(owner.get("controller") for owner in metadata.get("ownerReferences", []))
         and obj.get("type") not in NEVER_ADOPTED

@@ -98,7 +98,7 @@ class Rules(Placed):
         for place, copies in wanted.items():
             found = there.get(place)
             if len(copies) == 1 and not copies[0].refused and (found is None or model.is_managed(found)):
-                assert found and _is_as(found, copies[0]), (place, found, copies)
+                assert model.is_as(found, copies[0]), (place, found, copies)
         left = [place for place, each in there.items() if model.is_managed(each) and place not in wanted]
         retained = [
             place for place in left if there[place]["metadata"]["annotations"]["kubechores.dev/orphans"] == "Retain"
@@ -146,22 +146,6 @@ class Rules(Placed):
                 self.api.create(each)
             elif _own(there) != _own(each):
                 self.api.replace(each)
-
-
-def _is_as(obj: Object, copy: model.Copy) -> bool:
-    """Whether an object is the copy that is required."""
-    metadata = obj["metadata"]
-    is_its_own = metadata["annotations"].get("kubechores.dev/source", "") == copy.source or not copy.source
-    labels, annotations = (
-        {key: each for key, each in metadata[name].items() if "kube" not in key} for name in ("labels", "annotations")
-    )
-    content = {key: obj[key] for key in model.FIELDS[obj["kind"]] if obj.get(key) or obj.get(key) is False}
-    return bool(
-        is_its_own
-        and content == copy.content
-        and (labels, annotations) == (copy.labels, copy.annotations)
-        and metadata["annotations"]["kubechores.dev/orphans"] == copy.orphans
-    )
 
 
 def _own(obj: Object) -> Object:
