@@ -146,20 +146,24 @@ def matches(selector: Object | None, labels: Mapping[str, str]) -> bool:
 
 
 def _groups(rule: Object, sources: list[Object]) -> list[list[Object]]:
-    """The sources of each copy: all for a bundle, else one. Of sources with one name, the first namespace is used."""
+    """The sources of each copy: all for a bundle, else one. Of those for one name, the first namespace is used."""
     order = rule["spec"].get("namespaces", [rule["metadata"]["namespace"]])
     sources = sorted(sources, key=lambda each: (order.index(each["metadata"]["namespace"]), each["metadata"]["name"]))
     if "merge" in rule["spec"]:
         return [sources] * bool(sources)
-    first: dict[str, Object] = {}
+    first: dict[str, str] = {}
     for each in sources:
-        first.setdefault(each["metadata"]["name"], each)
-    return [[each] for each in first.values()]
+        first.setdefault(_name(rule, each), each["metadata"]["namespace"])
+    return [[each] for each in sources if first[_name(rule, each)] == each["metadata"]["namespace"]]
+
+
+def _name(rule: Object, source: Object) -> str:
+    return str(rule["spec"].get("targetName", source["metadata"]["name"]))
 
 
 def _place(rule: Object, group: Sequence[Object], namespace: str) -> Place:
     kind = rule["spec"].get("copyAs", {}).get("kind", group[0]["kind"])
-    return kind, namespace, rule["spec"].get("targetName", group[0]["metadata"]["name"])
+    return kind, namespace, _name(rule, group[0])
 
 
 def _copy(rule: Object, group: Sequence[Object], namespace: str) -> Copy:
@@ -183,34 +187,44 @@ def _copy(rule: Object, group: Sequence[Object], namespace: str) -> Copy:
 def content(spec: Object, source: Object, namespace: str) -> Object | None:
     """The content of the copy of a source; None if the source is refused."""
     made = {key: source[key] for key in FIELDS[source["kind"]] if key in source}
-    keys, form = spec.get("keys", {}), spec.get("copyAs", {})
-    rename, include = keys.get("rename", {}), keys.get("include", ["*"])
-    there = {*made.get("data", {}), *made.get("binaryData", {})}
-    if not {*rename, *(each for each in include if not {"*", "?"} & {*each})} <= there:
-        return None
-    for name in ("data", "binaryData"):
-        data = {key: value for key, value in made.get(name, {}).items() if key in rename or _is_in(key, include)}
-        if name in made:
-            made[name] = {rename.get(key, key): value for key, value in data.items()}
-    if not form and not {*OF_TYPE.get(made.get("type", ""), ())} <= {*made.get("data", {})}:
+    form = spec.get("copyAs", {})
+    if not _choose_keys(made, spec.get("keys", {})):
         return None
     if form:
         made["type"] = "Opaque"
-    if form.get("kind") == "ConfigMap" or "merge" in spec:
-        secret = source["kind"] == "Secret"
-        texts = {key: _text(each) if secret else each for key, each in made.get("data", {}).items()}
-        texts |= {key: _text(each) for key, each in made.pop("binaryData", {}).items()}
-        if not all(map(certificates, texts.values())):
-            return None
-        written = {key: "".join(map(_pem, certificates(each))) for key, each in texts.items()}
-        to_secret = form.get("kind", source["kind"]) == "Secret"
-        made["data"] = {key: _encoded(each) for key, each in written.items()} if to_secret else written
-        if not to_secret:
-            made.pop("type", None)
+    elif not {*OF_TYPE.get(made.get("type", ""), ())} <= {*made.get("data", {})}:
+        return None
+    if (form.get("kind") == "ConfigMap" or "merge" in spec) and not _write_certificates(made, source["kind"], form):
+        return None
     if spec.get("subjectNamespace") == "target":
-        accounts = [each | {"namespace": namespace} for each in made["subjects"] if each["kind"] == "ServiceAccount"]
-        made["subjects"] = [each for each in made["subjects"] if each["kind"] != "ServiceAccount"] + accounts
+        made["subjects"] = [
+            each | ({"namespace": namespace} if each["kind"] == "ServiceAccount" else {})
+            for each in made.get("subjects", [])
+        ]
     return {key: value for key, value in made.items() if value or value is False}
+
+
+def _choose_keys(made: Object, keys: Object) -> bool:
+    """Select and rename keys; whether those that are named exist, and no two get one name."""
+    rename, include = keys.get("rename", {}), keys.get("include", ["*"])
+    there = {*made.get("data", {}), *made.get("binaryData", {})}
+    chosen = {key: rename.get(key, key) for key in there if key in rename or _is_in(key, include)}
+    for name in {"data", "binaryData"} & made.keys():
+        made[name] = {chosen[key]: value for key, value in made[name].items() if key in chosen}
+    named = {*rename, *(each for each in include if not {"*", "?"} & {*each})}
+    return named <= there and len({*chosen.values()}) == len(chosen)
+
+
+def _write_certificates(made: Object, kind: str, form: Object) -> bool:
+    """Write all values again as certificates; whether they are."""
+    texts = {key: _text(each) if kind == "Secret" else each for key, each in made.get("data", {}).items()}
+    texts |= {key: _text(each) for key, each in made.pop("binaryData", {}).items()}
+    written = {key: "".join(map(_pem, certificates(each))) for key, each in texts.items()}
+    is_secret = form.get("kind", kind) == "Secret"
+    made["data"] = {key: _encoded(each) for key, each in written.items()} if is_secret else written
+    if not is_secret:
+        made.pop("type", None)
+    return all(written.values())
 
 
 def _is_in(key: str, globs: Iterable[str]) -> bool:
