@@ -26,6 +26,7 @@ from jobs.kit.api.responses import error_of
 from jobs.kit.api.transport import Transport
 from jobs.kit.values.model import Finding, Plan, RunOptions
 from jobs.kit.values.reads import ReadResult
+from kubesandbox import Fault
 from tests import embedded, model
 from tests.api.conftest import Ran
 from tests.apis import Api, sandbox_api
@@ -233,6 +234,7 @@ def worlds(draw: st.DrawFn) -> Object:
         "edits": draw(st.lists(st.tuples(st.integers(0, 30), some(*EDITS, "delete")), max_size=4)),
         "changes": draw(st.lists(st.tuples(st.integers(0, 30), sources), max_size=3)),
         "labelled": draw(st.booleans()),
+        "meanwhile": draw(st.none() | st.integers(0, 30)),
         "without_rule": draw(st.booleans()),
     }
 
@@ -307,12 +309,17 @@ def test_a_second_run_writes_nothing_and_unmanaged_objects_stay(drawn: Object, s
         _edit(api, world, drawn)
         _is_the_same_in_any_order(world, seed)
         _is_the_same_with_one_list_of_all_namespaces(world)
-        _converges(world)
+        _converges(world, drawn["meanwhile"])
 
 
-def _converges(world: World) -> None:
+def _converges(world: World, meanwhile: int | None = None) -> None:
+    """Run, with another run at the request of this number; the next one has nothing to write."""
     before = sync_copies.objects(world)
     specs = [each["spec"] for each in sync_copies.rules(world).values()]
+    if meanwhile is not None:
+        world.sandbox.inject(Fault(kind="call-before", call=world.run_elsewhere, skip=meanwhile))
+        world.run()
+        world.sandbox.clear_faults()
     ran = world.run()
     assert ran.exit_code in (0, 2, 4), ran
     for code in {each["code"] for each in ran.results} | set(ran.summary):
