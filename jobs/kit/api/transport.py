@@ -52,20 +52,21 @@ class ServerClock:
 
     def __init__(self) -> None:
         self.ahead = timedelta()
-        self._date, self._moment = local_time(), 0.0
+        self._date, self._moment = local_time(), monotonic()
 
     def read(self, header: bytes) -> None:
         """Read a line of headers. Lines other than a valid Date are ignored."""
         name, _, value = header.partition(b":")
         date = _parsed(value) if name.lower() == b"date" else None
         if date:
-            ahead = local_time() - date
-            self.ahead = ahead if _CLOSE < abs(ahead) < _FARTHEST else timedelta()
-            self._date, self._moment = date, monotonic()
+            here, self._moment = local_time(), monotonic()
+            is_other = _CLOSE < abs(here - date) < _FARTHEST
+            self.ahead = here - date if is_other else timedelta()
+            self._date = date if is_other else here  # which is more precise
 
     def now(self) -> datetime:
-        """Return the time of the server if this machine has another; else the more precise time of this machine."""
-        return self._date + timedelta(seconds=monotonic() - self._moment) if self.ahead else local_time()
+        """Return the time of the server. If the clock of this machine is set during a run, that changes nothing."""
+        return self._date + timedelta(seconds=monotonic() - self._moment)
 
 
 def _parsed(value: bytes) -> datetime | None:
