@@ -88,11 +88,39 @@ def _split(resource: Resource, read: _CustomResource) -> tuple[Head, bytes]:
     if len(read.spec) > _MOST_SPEC_BYTES:
         raise InvalidObjectError(f"spec has {len(read.spec) >> 10} KiB, the limit is {_MOST_SPEC_BYTES >> 10} KiB")
     at = read.metadata
+    if dropped := _dropped(at, read.spec):
+        raise InvalidObjectError(
+            f"spec.{dropped[0]} was set, and the installed CRD does not have it: install the CRDs of this version with "
+            "'chores install-crds' or 'kubectl apply -k cronjobs/crds'"
+        )
     key = ObjectKey(resource.kind, at.name, at.namespace)
     status = bytes(read.status) if len(read.status) <= _MOST_STATUS_BYTES else b""
     terminating = at.deletion_timestamp is not None
     created = at.creation_timestamp or ""
     return Head(key, at.uid, at.generation, terminating, status, created, at.resource_version), bytes(read.spec)
+
+
+def _dropped(metadata: Metadata, spec: Raw) -> list[str]:
+    """Return the fields with content that a client has set, and that the CRD of another version drops.
+
+    Without them a spec means something else: all keys in place of some. The server keeps them in managedFields.
+    """
+    found: list[str] = []
+    for each in metadata.managed_fields or ():
+        owned = msgspec.json.decode(each.fields_v1 or b"{}")
+        if isinstance(owned, dict) and isinstance(owned.get("f:spec"), dict):
+            found += _missing("", owned["f:spec"], msgspec.json.decode(spec or b"{}"))
+    return sorted({*found})
+
+
+def _missing(path: str, owned: Mapping[str, Any], spec: Any) -> Iterator[str]:
+    for name, below in owned.items():
+        if not name.startswith("f:") or not below or not isinstance(spec, dict):
+            continue  # a field without content may be null
+        if name[2:] not in spec:
+            yield f"{path}{name[2:]}"
+        else:
+            yield from _missing(f"{path}{name[2:]}.", below, spec[name[2:]])
 
 
 def from_files(

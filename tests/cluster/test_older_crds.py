@@ -1,0 +1,88 @@
+"""A CRD of an earlier version, which drops fields: a spec without them must not be taken for the whole.
+
+Only kube-apiserver drops fields when objects are read; the embedded server does when they are written.
+"""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.api.conftest import Run, runs
+from tests.apis import Api, Object, wait_for
+from tests.manifests import everything
+from tests.worlds import at, by_name, configmap, rule, secret
+
+pytestmark = [pytest.mark.cluster, pytest.mark.parametrize("api", ["real"], indirect=True)]
+
+
+@pytest.fixture
+def sync(api: Api, installed: Path) -> Run:
+    return runs("sync-copies", installed)
+
+
+def without(api: Api, plural: str, *path: str) -> None:
+    """Replace a CRD by one without this field of the spec."""
+    (crd,) = [each for each in everything() if each["metadata"]["name"] == f"{plural}.kubechores.dev"]
+    crd = copy.deepcopy(crd)
+    spec = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    spec["x-kubernetes-validations"] = []
+    below: Any = spec
+    for name in path[:-1]:
+        below = below["properties"][name]
+    del below["properties"][path[-1]]
+    api.replace(crd)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (["keys"], {"include": ["a"]}),
+        (["names"], ["settings"]),
+        (["targets", "exclude"], ["team-b*"]),
+    ],
+)
+def test_a_rule_whose_field_the_crd_drops_is_invalid_and_its_copies_stay(
+    api: Api, sync: Run, path: list[str], value: Any
+) -> None:
+    home, team, other = (api.namespace(each) for each in ("home", "team-a", "team-b"))
+    source = api.create(configmap(home))
+    api.create(configmap(home, "theme"))
+    made = rule("settings", home, f"team-*-{api.token}")
+    below: Any = made["spec"]
+    for name in path[:-1]:
+        below = below[name]
+    below[path[-1]] = value
+    api.create(made)
+    assert sync().exit_code == 0
+    before = [api.get(at(each, source)) for each in (team, other)]
+    without(api, "copyrators", *path)
+    wait_for(lambda: _value(api.read(made), path) is None, "the CRD to be used")
+
+    ran = sync()
+
+    name = ".".join(path)
+    assert ran.exit_code == 2
+    (found,) = [each for each in ran.results if each["object"]["name"] == "settings"]
+    assert found["code"] == "invalid"
+    assert f"spec.{name} was set, and the installed CRD does not have it: install the CRDs" in found["reason"]
+    assert [api.get(at(each, source)) for each in (team, other)] == before
+
+
+def _value(obj: Object, path: list[str]) -> Any:
+    below: Any = obj["spec"]
+    for name in path:
+        below = below.get(name, {}) if name != path[-1] else below.get(name)
+    return below
+
+
+def test_a_field_that_was_set_to_null_is_not_missed(api: Api, sync: Run) -> None:
+    home, team = api.namespace("home"), api.namespace("team")
+    source = api.create(secret(home))
+    made = by_name("logins", home, f"team-{api.token}", ruleType="secret", names=["login"], keys=None, targetName=None)
+    api.made(made)
+    headers = {"Content-Type": "application/apply-patch+yaml"}
+    api.call("PATCH", f"{api.path(made)}?fieldManager=tests", made, headers=headers)
+
+    assert (sync().summary, bool(api.get(at(team, source)))) == ({"created": 1}, True)

@@ -1,0 +1,30 @@
+"""Fields of custom resources that the CRD of another version drops."""
+
+import msgspec
+import pytest
+
+from jobs.kit.api.custom_resources import _dropped
+from jobs.kit.values.reads import Metadata
+
+
+@pytest.mark.parametrize(
+    ("owned", "spec", "dropped"),
+    [
+        ({"f:spec": {"f:keys": {"f:include": {}}}}, {}, ["keys"]),
+        ({"f:spec": {"f:names": {'v:"a"': {}}}}, {}, ["names"]),
+        ({"f:spec": {"f:targets": {".": {}, "f:clusters": {"f:names": {}}}}}, {"targets": {}}, ["targets.clusters"]),
+        ({"f:spec": {"f:keys": {}}}, {}, []),  # may be null
+        ({"f:spec": {"f:keys": {"f:include": {}}}}, {"keys": {"include": []}}, []),
+        ({"f:metadata": {"f:labels": {"f:a": {}}}}, {}, []),
+        ({"f:status": {"f:conditions": {"k": {}}}}, {}, []),
+        ({"f:spec": "none"}, {}, []),
+        (["f:spec"], {}, []),
+        (None, {}, []),
+    ],
+)
+def test_fields_with_content_that_a_client_set_are_missed(owned: object, spec: object, dropped: list[str]) -> None:
+    entry = {"manager": "kubectl", "fieldsV1": owned} if owned is not None else {"manager": "kubectl"}
+    given = msgspec.json.encode({"name": "settings", "managedFields": [entry, entry]})
+    metadata = msgspec.json.decode(given, type=Metadata)
+
+    assert _dropped(metadata, msgspec.Raw(msgspec.json.encode(spec))) == dropped
