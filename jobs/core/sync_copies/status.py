@@ -200,7 +200,6 @@ def _status_update(rule: Reported, now: datetime) -> StatusUpdate | None:
         now,
         transient=_TRANSIENT,
         of_others=("clusters", "pushed"),
-        version=head.version if rule.has_clusters else "",
         conflict_count=None if rule.sources is None else len(rule.conflicts),
         conflicts=tuple(Conflict(key.namespace, key.name) for key in rule.conflicts[:MOST_LISTED]),
         selected_generation=generation,

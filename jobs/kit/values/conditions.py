@@ -44,7 +44,7 @@ class StatusUpdate:
     """The status to write to a custom resource, and an Event if its condition changed.
 
     `status` is None for an object of another API, such as a Deployment: it only gets the Event. `version` is the
-    resourceVersion, if another job must not have written the status meanwhile: conditions are one list.
+    resourceVersion that the run read: conditions are one list, and a server that was restored has another object.
     """
 
     key: ObjectKey
@@ -92,7 +92,6 @@ def status_update(
     *,
     transient: Container[str],
     of_others: Collection[str] = (),
-    version: str = "",
     **fields: Any,
 ) -> StatusUpdate | None:
     """Return the update that sets condition `ready` and `fields`, with an Event if the condition changed.
@@ -101,7 +100,7 @@ def status_update(
     `before` is the status that an earlier run wrote, a Struct with `observed_generation`, `conditions` and `fields`.
     Returns None if the status is up to date. Conditions of other clients stay. The lastTransitionTime stays unless the
     condition's status changed. If it is not ready for a reason that is not `transient`, a person must act first. The
-    fields `of_others` are those that another job writes; `version` is the resourceVersion, if it may write conditions.
+    fields `of_others` are those that another job writes.
     """
     old = {each.type: each for each in before.conditions}
 
@@ -127,7 +126,7 @@ def status_update(
     patch = {name: None if value == "" else value for name, value in msgspec.to_builtins(after).items()}
     kept = {*patch} - {*fields, "conditions"} if is_part else set(of_others)
     patch = {name: value for name, value in patch.items() if name not in kept}
-    return StatusUpdate(head.key, head.uid, patch, new_event, head.version if is_part else version)
+    return StatusUpdate(head.key, head.uid, patch, new_event, head.version)
 
 
 def event(
