@@ -106,7 +106,7 @@ class Cluster:
                 for crd in self.store.items(CRDS):
                     for resource in custom_resources(crd):
                         table.setdefault((resource.group, resource.version, resource.plural), resource)
-                        self.store.set_defaults(resource)
+                        self.store.use_schema(resource)
                 self._served = table
                 self._crd_revision = revision
         return self._served

@@ -90,6 +90,14 @@ class Store:
         }
         return Store(version=self.version, _shelves=shelves)
 
+    def restore(self, backup: Store) -> None:
+        """Become as another store, as after the restore of a backup; without the past."""
+        with self.lock:
+            self.version, self._shelves = backup.version, backup.copy()._shelves
+            self.log.clear()
+            self._snapshots.clear()
+            self.changed.notify_all()
+
     def _shelf(self, resource: Resource) -> _Shelf:
         return self._shelves.setdefault(resource.key, _Shelf())
 
@@ -117,11 +125,11 @@ class Store:
         self.changed.notify_all()
         return item
 
-    def set_defaults(self, resource: Resource) -> None:
-        """Set the defaults of a new schema in stored objects. The server does so at each read."""
+    def use_schema(self, resource: Resource) -> None:
+        """Drop the fields that a new schema does not know, and set its defaults. The server does so at each read."""
         objects = self._shelf(resource).objects
         for key, item in objects.items():
-            obj = resource.schema.defaulted(item.obj) if resource.schema else item.obj
+            obj = resource.schema.defaulted(resource.schema.prune(item.obj)[0]) if resource.schema else item.obj
             if obj != item.obj:
                 objects[key] = Stored(obj)
 
