@@ -1,40 +1,61 @@
-"""The API server goes back in time during a run: its data are restored from a backup of a moment before the run.
+"""The API server goes back in time: its data are restored from a backup of a moment before a run, during or after it.
 
 What the run has written is lost, and what it has read may never have been. `make test` tries a fifth of the requests.
 """
 
+from collections.abc import Iterator
 from functools import partial
 
 import pytest
 
 from kubesandbox import Fault
 from tests.fault_world import Built, World, differing
-from tests.sandbox.test_every_fault import every_world, sweep
+from tests.sandbox.test_every_fault import deleted, every_world
 from tests.sweeps import sampled
 
 pytestmark = pytest.mark.usefixtures("quick")
+RUNS = 3  # mirror-repair does one step after the other
 
 
 def restore(built: Built, cluster: World) -> None:
     cluster.sandbox.cluster.store.restore(built.template.cluster.store)
 
 
-@every_world
-def test_the_next_run_completes_what_a_restore_undid(built: Built) -> None:
-    def disturb(cluster: World, number: int) -> list[object]:
-        cluster.sandbox.inject(Fault(kind="call-before", call=partial(restore, built, cluster), skip=number))
-        ran = cluster.run()
-        cluster.sandbox.clear_faults()
-        return [] if ran.exit_code in (0, 1, 2, built.world.exit_code) else [ran]
-
-    assert sweep(built, sampled(built.to_disturb()), disturb) == {}
+def wrong_afterwards(built: Built, cluster: World, undisturbed: World) -> Iterator[object]:
+    for _ in range(RUNS):
+        cluster.run()
+    yield from differing(built.world.state(cluster), built.world.state(undisturbed))
+    yield from differing(built.world.untouched(cluster), built.world.untouched(undisturbed))
+    yield from deleted(cluster.requests()) - deleted(undisturbed.requests())
 
 
 @every_world
-def test_the_next_run_does_again_what_a_restore_undid_after_it(built: Built) -> None:
-    with built.serve() as cluster:
+def test_the_next_runs_complete_what_a_restore_undid(built: Built) -> None:
+    wrong: dict[str, object] = {}
+
+    with built.serve() as undisturbed:
+        for _ in range(1 + RUNS):
+            undisturbed.run()
+        for number in sampled(built.to_disturb()):
+            with built.serve() as cluster:
+                cluster.sandbox.inject(Fault(kind="call-before", call=partial(restore, built, cluster), skip=number))
+                ran = cluster.run()
+                cluster.sandbox.clear_faults()
+                found = [] if ran.exit_code in (0, 1, 2, built.world.exit_code) else [ran]
+                found += wrong_afterwards(built, cluster, undisturbed)
+            if found:
+                wrong[built.name(number)] = found
+
+    assert wrong == {}
+
+
+@every_world
+def test_the_next_runs_do_again_what_a_restore_undid_after_a_run(built: Built) -> None:
+    with built.serve() as undisturbed, built.serve() as cluster:
+        for _ in range(1 + RUNS):
+            undisturbed.run()
         cluster.run()
         restore(built, cluster)
+        cluster.run()
 
-        assert cluster.run().exit_code == built.world.exit_code
-        assert differing(built.world.end(cluster), built.end) == []
+        assert [*wrong_afterwards(built, cluster, undisturbed)] == []
