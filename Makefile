@@ -41,7 +41,8 @@ demo: $(VENV)/installed ## run the jobs on the embedded cluster; KEEP=1 keeps it
 	@$(BIN)/chores demo $(if $(KEEP),--keep)
 
 test: $(VENV)/installed ## run the tests of the jobs that need no other programs; SWEEPS=all tries faults at all requests
-	@$(BIN)/pytest -q -n $(WORKERS) --dist worksteal -m "not cluster" tests/unit tests/sandbox tests/api tests/test_every_job.py
+	@$(BIN)/pytest -q -n $(WORKERS) --dist worksteal -m "not cluster and not walk" \
+		tests/unit tests/sandbox tests/api tests/walk tests/test_every_job.py
 
 repository-check: $(VENV)/installed ## run the tests of docs, kustomizations, the chart, workflows and words
 	@$(BIN)/pytest -q -n $(WORKERS) --dist worksteal tests/repository
@@ -69,6 +70,9 @@ control-plane: ## build etcd, kube-apiserver, kube-controller-manager, kubectl, 
 test-cluster: $(VENV)/installed control-plane ## run the tests on a real Kubernetes control plane
 	@$(BIN)/pytest -q -n $(WORKERS) --dist load --maxschedchunk 1 -m cluster \
 		tests/cluster $(filter-out tests/cluster/,$(wildcard tests/*/ tests/test_*.py))
+
+test-walk: $(VENV)/installed control-plane ## change each field of the custom resources on the real control plane, before a release
+	@$(BIN)/pytest -q -n $(WORKERS) --dist load --maxschedchunk 1 -m walk tests/walk
 
 test-versions: $(VENV)/installed control-plane ## run the tests of API servers on each supported Kubernetes, before a release; VERSIONS=...
 	@$(BIN)/python -m tests.versions $(VERSIONS)
