@@ -3,7 +3,7 @@
 import base64
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
@@ -59,9 +59,46 @@ def desired(
                     continue
                 copy = _copy(rule, group, namespace["metadata"]["name"])
                 others = found.setdefault(_place(rule, group, namespace["metadata"]["name"]), [])
-                if (copy.source, copy.content) not in [(each.source, each.content) for each in others]:
+                if not any(_is_same(each, copy) for each in others):
                     others.append(copy)
     return found
+
+
+def _is_same(one: Copy, other: Copy) -> bool:
+    return bool(one.source) and (one.source, one.content) == (other.source, other.content)
+
+
+def wrong(
+    before: Mapping[Place, Object], after: Mapping[Place, Object], rules: Sequence[Object], namespaces: Sequence[Object]
+) -> Iterator[str]:
+    """Yield what is not as rules require after a run of objects that were there before it."""
+    wanted = desired(rules, [each for each in before.values() if not is_never_copied(each)], namespaces)
+    for at, every in wanted.items():
+        copies = [each for each in every if not each.refused] or every
+        found, was = after.get(at), before.get(at)
+        if len(copies) > 1 or copies[0].refused or (found and not is_managed(found)):
+            if found != was and not (was and is_managed(was)):
+                yield f"{at} was written"
+        elif (found is None or source_of(found) == copies[0].source) and not is_as(found, copies[0]):
+            yield f"{at} is not as rule {copies[0].rule} requires"
+
+
+def orphans(before: Mapping[Place, Object], rules: Sequence[Object], namespaces: Sequence[Object]) -> set[Place]:
+    """The copies that a run deletes, if nothing blocks it: of deleted rules, annotated so."""
+    wanted = desired(rules, [each for each in before.values() if not is_never_copied(each)], namespaces)
+    names = {each["metadata"]["name"] for each in rules}
+    return {
+        at
+        for at, each in before.items()
+        if is_managed(each) and at not in wanted and each["metadata"]["labels"]["kubechores.dev/job"] == "sync-copies"
+        if (annotations := each["metadata"].get("annotations", {})).get("kubechores.dev/orphans") == "Delete"
+        if annotations.get("kubechores.dev/rule", "").partition("/")[2] not in names
+    }
+
+
+def source_of(copy: Object) -> str:
+    """The source of a copy, as it is annotated."""
+    return str(copy["metadata"].get("annotations", {}).get("kubechores.dev/source", ""))
 
 
 def is_as(obj: Object | None, copy: Copy) -> bool:

@@ -339,27 +339,11 @@ def _is_as_modelled(world: World, before: Mapping[Key, Object], after: Mapping[K
     """Compare what a run made of a cluster with what tests/model.py requires."""
     earlier, later = ({model.place(each): each for each in found.values()} for found in (before, after))
     rules, namespaces = [*sync_copies.rules(world).values()], [*world.stored("namespaces").values()]
-    sources = [each for each in earlier.values() if not model.is_never_copied(each)]
-    wanted = model.desired(rules, sources, namespaces)
-    for place, every in wanted.items():
-        copies = [each for each in every if not each.refused] or every
-        found, was = later.get(place), earlier.get(place)
-        if len(copies) > 1 or copies[0].refused or (found and not is_copy(found)):
-            assert found == was or (was and is_copy(was)), place
-        elif found is None or _source(found) == copies[0].source:
-            assert model.is_as(found, copies[0]), (place, found, copies)
-    names = {each["metadata"]["name"] for each in rules}
-    for place in earlier.keys() - wanted.keys():
-        annotations = earlier[place]["metadata"].get("annotations", {})
-        of_a_rule = annotations.get("kubechores.dev/rule", "").partition("/")[2] in names
-        is_orphan = is_copy(earlier[place]) and annotations.get("kubechores.dev/orphans") == "Delete" and not of_a_rule
-        if is_orphan and ran.exit_code == 0:
-            event("an orphan was deleted")
-            assert place not in later, (place, ran.summary)
-
-
-def _source(copy: Object) -> str:
-    return str(copy["metadata"]["annotations"]["kubechores.dev/source"])
+    assert [*model.wrong(earlier, later, rules, namespaces)] == []
+    if ran.exit_code == 0:
+        left = model.orphans(earlier, rules, namespaces) & later.keys()
+        event(f"orphans were deleted: {bool(earlier.keys() - later.keys())}")
+        assert left == set(), ran.summary
 
 
 def _may_be_adopted(obj: Object, rules: Sequence[Object]) -> bool:
