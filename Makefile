@@ -74,6 +74,9 @@ test-cluster: $(VENV)/installed control-plane ## run the tests on a real Kuberne
 test-walk: $(VENV)/installed control-plane ## change each field of the custom resources on the real control plane, before a release
 	@$(BIN)/pytest -q -n $(WORKERS) --dist load --maxschedchunk 1 -m walk tests/walk
 
+test-travel: $(VENV)/installed control-plane ## restore and replace real API servers while jobs run, before a release
+	@$(BIN)/pytest -q -n $(WORKERS) --dist loadfile -m travel tests/travel
+
 test-versions: $(VENV)/installed control-plane ## run the tests of API servers on each supported Kubernetes, before a release; VERSIONS=...
 	@$(BIN)/python -m tests.versions $(VERSIONS)
 

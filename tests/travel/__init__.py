@@ -1,0 +1,1 @@
+"""Time travel on real API servers: `make test-travel`."""

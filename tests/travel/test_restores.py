@@ -1,0 +1,138 @@
+"""etcd is restored from a backup while sync-copies runs: what runs write and delete afterwards is what rules require."""
+
+import random
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests import model
+from tests.api.conftest import Ran, runs
+from tests.apis import Api, ApiError
+from tests.control_plane import missing
+from tests.manifests import everything
+from tests.model import Place
+from tests.planes import Plane
+from tests.policies import wait_until_policies_act
+from tests.worlds import Object, at, configmap, namespace_object, rule, secret
+
+pytestmark = pytest.mark.travel
+TEAMS = [f"team-{number}" for number in range(4)]
+NAMES = ("settings", "theme", "flags")
+RULES = [
+    rule("settings", "home", "team-*", metadata={"labels": {"from": "home"}}),
+    rule("logins", "home", ["team-1", "team-2"], ruleType="secret"),
+    rule("kept", "annex", "team-*", orphans="Retain"),
+]
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
+    """A cluster with our manifests that can be restored."""
+    if why := missing():
+        pytest.skip(why)
+    plane = Plane(tmp_path_factory.mktemp("travel") / "hub")
+    plane.start()
+    for each in everything():
+        plane.api.put(each)
+    wait_until_policies_act(plane.api)
+    for name in ("home", "annex", *TEAMS):
+        plane.api.put(namespace_object(name))
+    yield plane
+    plane.stop()
+
+
+def sources() -> list[Object]:
+    made = [configmap("home", name) for name in NAMES]
+    return [*made, configmap("annex", "kept"), secret("home"), configmap("team-0", "unrelated")]
+
+
+def run(hub: Plane) -> Ran:
+    account = hub.api.service_account_kubeconfig("kube-chores", "sync-copies")
+    return runs("sync-copies", account)("-n", "kube-chores")
+
+
+def objects(api: Api) -> dict[Place, Object]:
+    found = [each for kind in ("ConfigMap", "Secret") for each in api.items("v1", kind)]
+    return {model.place(each): each for each in found if not each["metadata"]["namespace"].startswith("kube-")}
+
+
+def changes(api: Api, by: random.Random) -> list[Callable[[], object]]:
+    """What tenants do: one of these is a write or two."""
+    source, team = configmap("home", by.choice(NAMES)), by.choice(TEAMS)
+    copy, added = (
+        at(team, source),
+        rule("added", "home", by.choice(TEAMS), targetName=f"added-{by.randrange(3)}", names=["theme"]),
+    )
+    return [
+        lambda: api.patch(source, {"data": {"a": str(by.random())}}),
+        lambda: api.patch(secret("home"), {"data": {"user": secret("home")["data"]["user"]}}),
+        lambda: api.delete(source) if api.get(source) else api.create(source),
+        lambda: api.patch(copy, {"data": {"a": "by hand"}}),
+        lambda: api.delete(copy),
+        lambda: api.delete(added) if api.get(added) else api.create(added),
+        lambda: api.patch(RULES[0], {"spec": {"targets": {"exclude": [team]}}}),
+        lambda: api.patch(
+            namespace_object(team), {"metadata": {"annotations": {"kubechores.dev/copies": by.choice(["false", None])}}}
+        ),
+    ]
+
+
+def check_run(hub: Plane) -> Ran:
+    """Run, and check what that wrote and deleted."""
+    before, namespaces = objects(hub.api), hub.api.items("v1", "Namespace")
+    rules = hub.api.items("kubechores.dev/v1", "CopyratorRule", "kube-chores")
+    ran = run(hub)
+    after = objects(hub.api)
+    assert ran.exit_code in (0, 4), ran
+    assert [*model.wrong(before, after, rules, namespaces)] == []
+    required = model.desired(rules, [each for each in before.values() if not model.is_never_copied(each)], namespaces)
+    assert [
+        place for place in before.keys() - after.keys() if place in required or not model.is_managed(before[place])
+    ] == []
+    return ran
+
+
+@contextmanager
+def running(hub: Plane) -> Iterator[None]:
+    """Run the job in a thread, again and again, whatever it finds."""
+    account, end = hub.api.service_account_kubeconfig("kube-chores", "sync-copies"), threading.Event()
+
+    def repeat() -> None:
+        while not end.is_set():
+            runs("sync-copies", account)("-n", "kube-chores")
+
+    thread = threading.Thread(target=repeat)
+    thread.start()
+    yield
+    end.set()
+    thread.join()
+
+
+@pytest.mark.parametrize("is_running", [False, True], ids=["between runs", "during runs"])
+@pytest.mark.parametrize("writes", [1, 10, 1000])
+def test_runs_after_a_restore_do_what_rules_require(hub: Plane, writes: int, is_running: bool) -> None:
+    by = random.Random(f"{writes} {is_running}")
+    for each in [*sources(), *RULES]:
+        hub.api.put(each)
+    assert check_run(hub).exit_code == 0
+    hub.snapshot()
+    for number in range(writes):
+        try:
+            by.choice(changes(hub.api, by))()
+        except ApiError as error:
+            assert error.status == 404, error  # of a copy that does not exist
+        if number % max(1, writes // 5) == 0:
+            check_run(hub)
+
+    if is_running:
+        with running(hub):
+            hub.restore()
+    else:
+        hub.restore()
+
+    check_run(hub)
+    assert check_run(hub).summary.keys() <= {"unchanged", "retained", "conflict"}
+    after = objects(hub.api)
+    assert [name for name in NAMES if after.get(("ConfigMap", "team-3", name)) is None] == []
