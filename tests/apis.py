@@ -371,6 +371,7 @@ class Api:
 
     def _served(self, path: str, field: str, **options: Any) -> list[Object]:
         """The list in a field of the answer; empty for a path of a CRD whose deletion ends only now."""
+        wait_for(lambda: self.request("GET", path, **options)[0] != 429, f"{path} to be served, after its CRD changed")
         status, _, content = self.request("GET", path, **options)
         if status == 404:
             return []

@@ -101,9 +101,10 @@ def _split(resource: Resource, read: _CustomResource) -> tuple[Head, bytes]:
 
 
 def _dropped(metadata: Metadata, spec: Raw) -> list[str]:
-    """Return the fields with content that a client has set, and that the CRD of another version drops.
+    """Return the fields that a client has set, and that the CRD of another version drops.
 
-    Without them a spec means something else: all keys in place of some. The server keeps them in managedFields.
+    Without them a spec means something else: all keys in place of some. The server keeps them in managedFields, and
+    refuses null.
     """
     found: list[str] = []
     for each in metadata.managed_fields or ():
@@ -115,8 +116,8 @@ def _dropped(metadata: Metadata, spec: Raw) -> list[str]:
 
 def _missing(path: str, owned: Mapping[str, Any], spec: Any) -> Iterator[str]:
     for name, below in owned.items():
-        if not name.startswith("f:") or not below or not isinstance(spec, dict):
-            continue  # a field without content may be null
+        if not name.startswith("f:") or not isinstance(spec, dict):
+            continue
         if name[2:] not in spec:
             yield f"{path}{name[2:]}"
         else:
