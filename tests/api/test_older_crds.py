@@ -8,6 +8,7 @@ import pytest
 from tests.api.conftest import Run
 from tests.apis import Api, Object, wait_for
 from tests.manifests import everything
+from tests.model import is_managed
 from tests.worlds import configmap, rule
 
 
@@ -62,7 +63,7 @@ def test_a_rule_whose_field_the_crd_drops_is_invalid_and_its_copies_stay(
 
 
 def _copies(api: Api, *namespaces: str) -> list[list[Object]]:
-    return [api.items("v1", "ConfigMap", each) for each in namespaces]
+    return [[one for one in api.items("v1", "ConfigMap", each) if is_managed(one)] for each in namespaces]
 
 
 def _value(obj: Object, path: list[str]) -> Any:

@@ -2,6 +2,8 @@
 
 import contextlib
 import random
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 
@@ -98,10 +100,11 @@ def check_run(hub: Plane) -> Ran:
 def running(hub: Plane) -> Iterator[None]:
     """Run the job in a thread, again and again, whatever it finds."""
     account, end = hub.api.service_account_kubeconfig("kube-chores", "sync-copies"), threading.Event()
+    command = [sys.executable, "-m", "jobs", "sync-copies", "-n", "kube-chores", "--kubeconfig", str(account)]
 
     def repeat() -> None:
         while not end.is_set():
-            runs("sync-copies", account)("-n", "kube-chores")
+            subprocess.run(command, capture_output=True, check=False)
 
     thread = threading.Thread(target=repeat)
     thread.start()
