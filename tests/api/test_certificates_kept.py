@@ -176,6 +176,24 @@ def test_a_bundle_stays_while_a_source_namespace_is_missing_or_new_and_empty(
     assert (sync().exit_code, len({*bundle_of(api, team)} - {*before})) == (0, 1)
 
 
+def test_a_person_withdraws_the_certificates_of_a_source_namespace_that_is_gone_and_no_others(
+    api: Api, sync: Run, home: str, team: str
+) -> None:
+    other = api.namespace("other")
+    for namespace in (home, other):
+        api.create(configmap(namespace, data={"ca.pem": certificate(namespace)}))
+    merging(api, home, team, namespaces=[home, other])
+    sync()
+    api.delete(namespace_object(other))
+    wait_for(lambda: api.get(namespace_object(other)) is None, "the namespace to be deleted")
+    assert sync().exit_code == 4
+
+    ran = sync("--max-deletes", "1")
+
+    assert ran.summary == {"configured": 1, "source-namespace-missing": 1}
+    assert bundle_of(api, team) == [certificate(home)]
+
+
 def test_a_bundle_does_not_depend_on_its_rule(api: Api, sync: Run, home: str, team: str, tmp_path: Path) -> None:
     api.create(configmap(home, data={"ca.pem": certificate("root")}))
     merging(api, home, team)

@@ -150,9 +150,12 @@ def check_row(kind: str, row: Field, outcomes: Mapping[str, str]) -> None:
         columns = [", ".join(name for name, each in outcomes.items() if each in column) for column in COLUMNS]
         with TABLE.open("r+") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            others = [each for each in file.read().splitlines() if not each.startswith(begin)]
+            lines = file.read().splitlines()
+            places = [number for number, each in enumerate(lines) if each.startswith(begin)] or [len(lines)]
+            lines[places[0] : places[0] + 1] = [f"{begin} {' | '.join(columns)} |"]
             file.seek(0)
-            file.write("\n".join([*others, f"{begin} {' | '.join(columns)} |"]) + "\n")
+            file.truncate()
+            file.write("\n".join(lines) + "\n")
     (line,) = [each for each in TABLE.read_text().splitlines() if each.startswith(begin)]
     cells = [each.strip().split(", ") for each in line.removeprefix(begin).split("|")]
     known = {name: column for cell, column in zip(cells, COLUMNS, strict=False) for name in cell}

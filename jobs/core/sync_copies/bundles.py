@@ -16,25 +16,32 @@ _UID = "merged"  # a key of fingerprints: certificates are public, and the same 
 
 
 def merged(
-    rule: Rule, sources: Sequence[Source], observed: Observed
+    rule: Rule, sources: Sequence[Source], observed: Observed, *, confirmed: bool
 ) -> tuple[ReducedObject, Sequence[ReducedObject]] | None:
     """Return all sources of a rule as one, and these; None if there is none, or if not all of them are known.
 
-    A copy without the certificates of one of them would refuse connections that it accepts today.
+    A copy without the certificates of one of them would refuse connections that it accepts today. A person can have
+    `confirmed` that a source namespace is gone.
     """
     found = [each for each in sources if not isinstance(each, Finding)]
     is_refused = any(isinstance(each, Finding) and each.code in ("refused", "unreadable") for each in sources)
-    if not found or is_refused or not _have_namespaces(rule, found, observed):
+    if not found or is_refused or not _has_read(rule, observed):
+        return None
+    if not confirmed and not _have_namespaces(rule, found, observed):
         return None
     return ReducedObject(rule.namespace, rule.name, _UID, NO_HEADER, _content(rule, found)), found
 
 
+def _has_read(rule: Rule, observed: Observed) -> bool:
+    return observed.sources.keys() >= {*rule.queries()}
+
+
 def _have_namespaces(rule: Rule, found: Sequence[ReducedObject], observed: Observed) -> bool:
-    """Whether each source namespace was read, and none was deleted, or recreated and has no source yet."""
+    """Whether no source namespace was deleted, or recreated and has no source yet."""
     uids = {each.name: each.uid for each in observed.source_namespaces if each.active}
     recorded = {each.name: each.uid for each in rule.status.source_namespaces}
     with_source = {each.namespace for each in found}
-    return observed.sources.keys() >= {*rule.queries()} and all(
+    return all(
         name in with_source or (name in uids and uids[name] in ("", recorded.get(name, uids[name])))
         for name in rule.source_namespaces
     )

@@ -12,7 +12,7 @@ from msgspec import structs
 
 from jobs.core.sync_copies.bundles import merged
 from jobs.core.sync_copies.kinds import KINDS, WHY_NO_COPY, Kind, select
-from jobs.core.sync_copies.observed import NAME, OPT_IN, Namespace, Observed, Source
+from jobs.core.sync_copies.observed import NAME, OPT_IN, Namespace, Observed, Settings, Source
 from jobs.core.sync_copies.rules import Rule, Targets
 from jobs.core.sync_copies.selectors import LabelSelector, glob_matcher, is_glob, names_matching
 from jobs.kit.data.contents import AnyContent, Content, Digested, WholeContent, fingerprint
@@ -82,13 +82,14 @@ def by_rule(findings: Iterable[Finding]) -> dict[str, list[Finding]]:
     return found
 
 
-def candidates(observed: Observed) -> Candidates:
+def candidates(observed: Observed, settings: Settings) -> Candidates:
     """Return the sources that rules select, by rule type and name of their copies.
 
     Those that are not copied are skipped (never copied), refused (not as the rule requires), unreadable, or shadowed by
     a source in a namespace that comes first in spec.namespaces. If that namespace could not be read, later ones are not
     used either.
     """
+    confirmed = settings.max_deletes is not None
     selected: dict[tuple[str, str], list[Candidate]] = {}
     shadowed: dict[tuple[str, str], list[Candidate]] = {}
     left: dict[tuple[ObjectKey, str], Finding] = {}
@@ -99,7 +100,7 @@ def candidates(observed: Observed) -> Candidates:
         sources = [each for each in queried if not only or name_of(each) in only]
         names[rule.name] = {name_of(each) for each in sources if not _is_copy(each)}
         if rule.spec.merge:
-            if whole := merged(rule, sources, observed):
+            if whole := merged(rule, sources, observed, confirmed=confirmed):
                 selected.setdefault((rule.copy_type, rule.spec.target_name), []).append(Candidate(rule, *whole))
             sources = [each for each in sources if isinstance(each, Finding)]
         # Of one source namespace, sources are copied although others there could not be read.

@@ -101,7 +101,7 @@ def explanation(where: ObjectKey, made: Plan, observed: Observed, settings: Sett
 
 
 def _world(where: ObjectKey, made: Plan, observed: Observed, settings: Settings) -> _World:
-    found = candidates(observed)
+    found = candidates(observed, settings)
     sources: dict[str, set[str]] = {}
     for (_, name), group in found.selected.items():
         for each in group if where.name in ("", name) else ():

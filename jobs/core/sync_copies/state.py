@@ -219,7 +219,7 @@ class Context(NamedTuple):
 
 def context(observed: Observed, settings: Settings) -> Context:
     """Return the context of all places."""
-    found, targets = candidates(observed), targets_of_rules(observed.rules, observed.namespaces)
+    found, targets = candidates(observed, settings), targets_of_rules(observed.rules, observed.namespaces)
     left: dict[tuple[ObjectKey, str], set[str]] = {}
     merging = {rule.name: rule.head.key for rule in observed.rules if rule.spec.merge}
     for each in found.findings:

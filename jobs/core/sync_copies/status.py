@@ -137,7 +137,7 @@ def status_updates(
 def reported(observed: Observed, settings: Settings, plan: Plan, results: Sequence[Result]) -> list[Reported]:
     """Return what to report about the rules in the cluster that this run applied, by name."""
     by_rule = by_subject(results)
-    found = candidates(observed)
+    found = candidates(observed, settings)
     sources: Counter[str] = Counter()
     for each in found.all():
         sources[each.rule.name] += len(each.sources)
