@@ -41,7 +41,7 @@ def change(lab: Mirrored, **spec: Any) -> None:
 def test_the_fields_of_a_mirror_change_on_a_node_and_change_back(
     node: Node, api: Api, mirrored: Start, upstream: Upstream, tmp_path: Path
 ) -> None:
-    lab, login = mirrored(), Login("robot", canary())
+    lab, login = mirrored(), Login(canary(), canary())
     before = resources(lab)
     data = {"username": encoded(login.user), "password": encoded(login.password)}
     metadata = {"name": f"important-{api.token}"}
