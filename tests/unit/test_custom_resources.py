@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from jobs.kit.api.custom_resources import _dropped
-from jobs.kit.values.reads import Metadata
+from jobs.kit.values.reads import Metadata, decode
 
 
 @pytest.mark.parametrize(
@@ -28,3 +28,15 @@ def test_fields_that_a_client_set_are_missed(owned: object, spec: object, droppe
     metadata = msgspec.json.decode(given, type=Metadata)
 
     assert _dropped(metadata, msgspec.Raw(msgspec.json.encode(spec))) == dropped
+
+
+@pytest.mark.parametrize("levels", [*range(100, 1100, 25), 5000])
+def test_managed_fields_and_a_spec_that_are_nested_deep_end_no_run(levels: int) -> None:
+    def nested(name: str) -> str:
+        return f'{{"{name}":' * levels + "{}" + "}" * levels
+
+    fields = f'{{"name": "a", "managedFields": [{{"manager": "a", "fieldsV1": {{"f:spec": {nested("f:a")}}}}}]}}'
+    metadata = decode(fields, Metadata)
+
+    assert _dropped(metadata, msgspec.Raw(nested("a").encode())) == []
+    assert _dropped(metadata, msgspec.Raw(b'{"a": {}}')) in (["a.a"], [])  # too deep: read as null

@@ -13,12 +13,13 @@ from msgspec import Raw, Struct
 from jobs.kit.api.cluster import Cluster, retry_if_expired
 from jobs.kit.values.errors import ApiError, ConfigurationError, InvalidObjectError
 from jobs.kit.values.model import ObjectKey
-from jobs.kit.values.reads import Head, Invalid, InvalidObject, Metadata
+from jobs.kit.values.reads import Head, Invalid, InvalidObject, Metadata, decode_map
 from jobs.kit.values.resources import Resource, is_name
 
 # A run has 128 MiB of memory (cronjobs/). No status of a job is larger: it lists 100 conflicts at most.
 _MOST_SPEC_BYTES = 256 << 10
 _MOST_STATUS_BYTES = 512 << 10
+_MOST_LEVELS = 10  # of a spec, more than our CRDs have
 
 # Of all files together: more would fill the terminal or the log.
 MAX_PROBLEMS = 1000
@@ -106,22 +107,27 @@ def _dropped(metadata: Metadata, spec: Raw) -> list[str]:
     Without them a spec means something else: all keys in place of some. The server keeps them in managedFields, and
     refuses null.
     """
-    found: list[str] = []
-    for each in metadata.managed_fields or ():
-        owned = msgspec.json.decode(each.fields_v1 or b"{}")
-        if isinstance(owned, dict) and isinstance(owned.get("f:spec"), dict):
-            found += _missing("", owned["f:spec"], msgspec.json.decode(spec or b"{}"))
-    return sorted({*found})
+    fields = (_members(each.fields_v1).get("f:spec", Raw()) for each in metadata.managed_fields or ())
+    return sorted({name for each in fields for name in _missing("", each, spec)})
 
 
-def _missing(path: str, owned: Mapping[str, Any], spec: Any) -> Iterator[str]:
-    for name, below in owned.items():
-        if not name.startswith("f:") or not isinstance(spec, dict):
-            continue
-        if name[2:] not in spec:
-            yield f"{path}{name[2:]}"
+def _missing(path: str, owned: Raw, spec: Raw) -> Iterator[str]:
+    if path.count(".") == _MOST_LEVELS:
+        return
+    fields = {name[2:]: below for name, below in _members(owned).items() if name.startswith("f:")}
+    there = _members(spec) if fields else {}
+    for name, below in fields.items():
+        if name in there:
+            yield from _missing(f"{path}{name}.", below, there[name])
         else:
-            yield from _missing(f"{path}{name[2:]}.", below, spec[name[2:]])
+            yield f"{path}{name}"
+
+
+def _members(raw: Raw) -> dict[str, Raw]:
+    try:
+        return decode_map(raw, Raw)
+    except InvalidObjectError:
+        return {}
 
 
 def from_files(
