@@ -117,7 +117,7 @@ def test_scorecard_publishes_only_of_a_job_of_actions() -> None:
 
 def test_each_folder_of_tests_is_in_a_target() -> None:
     """`make test-cluster` runs only tests with the mark cluster, wherever they are."""
-    commands = re.findall(r"/pytest (.*)", MAKEFILE)
+    commands = re.findall(r"/pytest ((?:.*\\\n)?.*)", MAKEFILE)
     named = {word for command in commands for word in command.split() if word.startswith("tests/")}
     folders = {str(path.parent.relative_to(ROOT)) for path in (ROOT / "tests").glob("*/test_*.py")}
 

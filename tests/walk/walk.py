@@ -175,7 +175,7 @@ def _way_back(ground: Ground, mutation: Mutation, before: Any, after: Any) -> It
 
 
 def difference(expected: Any, found: Any) -> str:
-    """Return what differs between two states."""
+    """Return the difference between two states."""
     return "; ".join(_differing("", expected, found))
 
 
