@@ -8,7 +8,7 @@ import pytest
 from jobs.kit.api import cluster as kit
 from jobs.kit.api.cluster import Cluster
 from jobs.kit.api.endpoint import Endpoint
-from jobs.kit.api.responses import Request, error_of
+from jobs.kit.api.responses import Request, Response, error_of
 from jobs.kit.api.transport import Transport
 from jobs.kit.data.objects import WholeObject
 from jobs.kit.values.errors import ApiError
@@ -59,6 +59,23 @@ def test_only_a_404_of_the_api_server_means_that_an_object_does_not_exist(sandbo
     unknown = read(cluster)
 
     assert (absent and absent.status, unknown and unknown.status) == (404, 0)
+
+
+@pytest.mark.parametrize(
+    ("error", "check"),
+    [
+        ("SSL certificate problem: self-signed certificate", "; check that the certificate authority of this client"),
+        ("SSL certificate problem: certificate has expired", "; check the clock of this machine, then the certificate"),
+        ("OpenSSL SSL_connect: Connection reset by peer", ""),
+    ],
+)
+def test_an_error_of_a_certificate_during_a_run_names_what_to_check(error: str, check: str) -> None:
+    """The server may get another certificate, and end the connection, after it has answered."""
+    found = error_of(Response(Request("GET", PATH), 0, error=error))
+
+    assert found
+    assert found.message[: len(error + check)] == error + check
+    assert bool(check) == (";" in found.message)
 
 
 def test_an_error_of_credentials_names_what_to_check(sandbox: Sandbox, cluster: Cluster) -> None:

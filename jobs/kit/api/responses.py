@@ -18,6 +18,14 @@ from jobs.kit.values.text import cut
 RESPONSE_BYTES = 512 << 10  # the longest response that is read, unless the request sets another limit
 _LONGEST_KIND = 253
 _METADATA_KIND = ("meta.k8s.io/v1", "PartialObjectMetadata")
+# By parts of the messages of libcurl and OpenSSL.
+_CHECKS = {
+    ("certificate is not yet valid", "certificate has expired"): (
+        "check the clock of this machine, then the certificate of the API server"
+    ),
+    ("certificate", "SSL", "TLS"): ("check that the certificate authority of this client is that of the API server"),
+    ("Could not resolve",): "check the name of the API server, and the DNS",
+}
 Form = TypeVar("Form", bound="TypeMeta")
 
 
@@ -120,6 +128,11 @@ class _Status(TypeMeta):
     details: _Details | None = None
 
 
+def what_to_check(error: str) -> str:
+    """Return what to check after this error of a connection, or an empty string: nothing is known about it."""
+    return next((check for causes, check in _CHECKS.items() if any(each in error for each in causes)), "")
+
+
 def error_of(response: Response) -> ApiError | None:
     """Return the error of a response, or None for a status of 2xx."""
     if response.is_success:
@@ -127,7 +140,9 @@ def error_of(response: Response) -> ApiError | None:
     if response.is_unsent:
         return CredentialsError(response.error)
     if not response.status:
-        return ApiError(0, response.error)
+        # Of other errors the cause is a server that restarts: what is to check is known only if no request succeeds.
+        check = f"; {what_to_check(response.error)}" if "certificate" in response.error else ""
+        return ApiError(0, response.error + check)
     if response.status == 401:
         todo = "check that the token or certificate is of this cluster and has not expired"
         return ApiError(401, f"Unauthorized: the API server does not accept these credentials; {todo}")

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from jobs import __version__
 from jobs.kit.api.cluster import Cluster
 from jobs.kit.api.connect import Connection, connect
-from jobs.kit.api.responses import error_of
+from jobs.kit.api.responses import error_of, what_to_check
 from jobs.kit.api.transport import RETRY_SECONDS, Transport
 from jobs.kit.run import log
 from jobs.kit.run.flags import variable
@@ -179,19 +179,9 @@ def log_target(name: str, connection: Connection, options: RunOptions) -> None:
         log.log.info("%s: writing to context %s, %s%s", name, connection.context, connection.endpoint.server, acting)
 
 
-# By parts of the messages of libcurl and OpenSSL.
-_CHECKS = {
-    ("certificate is not yet valid", "certificate has expired"): (
-        "check the clock of this machine, then the certificate of the API server"
-    ),
-    ("certificate", "SSL", "TLS"): ("check that the certificate authority of this client is that of the API server"),
-    ("Could not resolve",): "check the name of the API server, and the DNS",
-}
-
-
 def unreachable_message(connection: Connection, error: UnreachableError) -> str:
     """Return why there is no connection, and what to check."""
-    check = next((check for causes, check in _CHECKS.items() if any(each in str(error) for each in causes)), "")
+    check = what_to_check(str(error))
     if connection.in_pod:
         check = check or "check that network policies let this pod reach the API server"
         return f"no connection to the cluster: {error}; {check}"
