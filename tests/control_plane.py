@@ -162,8 +162,20 @@ def start_api_server(
 ) -> None:
     """Start etcd and kube-apiserver, with more flags for each."""
     run(programs() / "etcd", *_etcd_flags(plane.folder, etcd_port), *etcd_flags)
-    run(programs() / "kube-apiserver", *_apiserver_flags(plane, etcd_port), *flags)
-    wait_for_200(plane, run, "/readyz", "kube-apiserver")
+    run_api_server(plane, run, etcd_port, flags)
+
+
+def run_api_server(
+    plane: ControlPlane,
+    run: Processes,
+    etcd_port: int,
+    flags: Sequence[str],
+    name: str = "kube-apiserver",
+    folder: Path | None = None,
+) -> None:
+    """Start kube-apiserver, with more flags, by default of `programs()`; `name` is that of its log."""
+    run((folder or programs()) / "kube-apiserver", *_apiserver_flags(plane, etcd_port), *flags, name=name)
+    wait_for_200(plane, run, "/readyz", name)
 
 
 def start_controllers(plane: ControlPlane, run: Processes) -> None:
@@ -202,18 +214,29 @@ def make_certificates(folder: Path, *names: str) -> None:
 
     `names` are more hosts of the certificate.
     """
-    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    extensions = [
-        "basicConstraints=critical,CA:TRUE",
-        "keyUsage=critical,digitalSignature,keyCertSign",
-        "subjectAltName="
-        + ",".join(("IP:127.0.0.1", "IP:10.0.0.1", "DNS:localhost", *(f"DNS:{each}" for each in names))),
-    ]
-    added = [word for extension in extensions for word in ("-addext", extension)]
-    out = ["-keyout", str(folder / "ca.key"), "-out", str(folder / "ca.crt")]
-    subject = ["-subj", "/CN=kube-chores-tests", "-days", "2"]
-    _openssl("req", "-x509", "-config", "/dev/null", *key, *subject, *added, *out)
+    usage = ["basicConstraints=critical,CA:TRUE", "keyUsage=critical,digitalSignature,keyCertSign"]
+    _certify(folder / "ca", "kube-chores-tests", [*usage, _hosts(*names)])
     _openssl("ecparam", "-genkey", "-noout", "-name", "prime256v1", "-out", str(folder / "accounts.key"))
+
+
+def issue_certificate(folder: Path, name: str) -> None:
+    """Write NAME.crt and NAME.key, a server certificate of loopback that the authority of the folder issues."""
+    authority = ["-CA", str(folder / "ca.crt"), "-CAkey", str(folder / "ca.key")]
+    _certify(folder / name, name, ["basicConstraints=critical,CA:FALSE", _hosts()], *authority)
+
+
+def _hosts(*names: str) -> str:
+    hosts = ("IP:127.0.0.1", "IP:10.0.0.1", "DNS:localhost", *(f"DNS:{each}" for each in names))
+    return f"subjectAltName={','.join(hosts)}"
+
+
+def _certify(path: Path, name: str, extensions: Sequence[str], *words: str) -> None:
+    """Write PATH.crt with these extensions and PATH.key."""
+    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    added = [word for extension in extensions for word in ("-addext", extension)]
+    out = ["-keyout", f"{path}.key", "-out", f"{path}.crt"]
+    subject = ["-subj", f"/CN={name}", "-days", "2"]
+    _openssl("req", "-x509", "-config", "/dev/null", *words, *key, *subject, *added, *out)
 
 
 def expire(folder: Path) -> None:

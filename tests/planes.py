@@ -4,12 +4,15 @@ Each has etcd and kube-apiserver, and no controllers: so it starts fast, and nam
 """
 
 import base64
+import contextlib
 import http.client
 import json
 import shutil
 import signal
 import ssl
 import time
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,13 +23,24 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from tests.apis import Api, real_api, wait_for
 from tests.canary import canary
-from tests.control_plane import free_port, make_certificates, prepare, start_api_server, wait_for_200
+from tests.control_plane import (
+    ControlPlane,
+    free_port,
+    issue_certificate,
+    make_certificates,
+    prepare,
+    run_api_server,
+    start_api_server,
+    start_controllers,
+    wait_for_200,
+)
 from tests.processes import Processes
 from tests.worlds import encoded, namespace_object
 
 Object = dict[str, Any]
 OWN = "own"  # the name of the data of a cluster itself, which another cluster may replace
 RULES = "apis/kubechores.dev/v1/copyrators"  # not in each cluster
+KEY_PAIR = {"cert": "crt", "private-key": "key"}
 PLURALS = {"ConfigMap": "configmaps", "Secret": "secrets"}
 
 
@@ -48,6 +62,41 @@ class Plane:
     def start(self) -> None:
         start_api_server(self.plane, self._processes, self._etcd_port, self._flags)
         self.is_up, self.api = True, real_api(self.plane, self.folder)
+        self._wait_until_read()
+
+    def restart_api_server(self, *flags: str) -> None:
+        """Stop kube-apiserver, and start it with more flags. etcd and the audit log continue."""
+        self._processes.stop("kube-apiserver")
+        run_api_server(self.plane, self._processes, self._etcd_port, [*self._flags, *flags])
+        self._wait_until_read()
+
+    @contextlib.contextmanager
+    def another_api_server(self, *flags: str, folder: Path | None = None) -> Iterator[ControlPlane]:
+        """Run a second kube-apiserver with the same data, also of another version; yields it with its own address."""
+        port, name = free_port(), "another-kube-apiserver"
+        plane = replace(self.plane, url=f"https://127.0.0.1:{port}")
+        more = [*self._flags, f"--secure-port={port}", *flags]
+        run_api_server(plane, self._processes, self._etcd_port, more, name=name, folder=folder)
+        try:
+            yield plane
+        finally:
+            self._processes.stop(name)
+
+    @contextlib.contextmanager
+    def controllers(self) -> Iterator[None]:
+        """Run kube-controller-manager."""
+        start_controllers(self.plane, self._processes)
+        try:
+            yield
+        finally:
+            self._processes.stop("kube-controller-manager")
+
+    def new_serving_certificate(self) -> list[str]:
+        """Return the flags for another certificate of the same authority."""
+        issue_certificate(self.folder, "serving")
+        return [f"--tls-{kind}-file={self.folder}/serving.{end}" for kind, end in KEY_PAIR.items()]
+
+    def _wait_until_read(self) -> None:
         for path in ("api/v1/namespaces", *(f"api/v1/{each}" for each in PLURALS.values()), RULES):
             wait_for(lambda: self.api.request("GET", f"/{path}")[0] in (200, 404), f"/{path} to be read")  # noqa: B023
 

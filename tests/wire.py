@@ -54,7 +54,7 @@ class _Handler(QuietHandler):
         with socket.create_connection(("127.0.0.1", int(self.path.rpartition(":")[2]))) as there:
             self.send_response(200)
             self.end_headers()
-            _splice(self.connection, there)
+            splice(self.connection, there)
         self.close_connection = True
 
 
@@ -73,10 +73,10 @@ class _Socks(StreamRequestHandler):
         self.server.recorder.requests.append(Sent("SOCKS5", f"{name}:{port}"))
         with socket.create_connection(("127.0.0.1", port)) as there:
             self.wfile.write(b"\x05\x00\x00\x01" + bytes(6))
-            _splice(self.connection, there)
+            splice(self.connection, there)
 
 
-def _splice(here: socket.socket, there: socket.socket) -> None:
+def splice(here: socket.socket, there: socket.socket) -> None:
     pairs = {here: there, there: here}
     while True:
         pending = isinstance(here, ssl.SSLSocket) and here.pending()

@@ -12,11 +12,8 @@ import pytest
 from tests import model
 from tests.api.conftest import Ran, runs
 from tests.apis import Api, ApiError
-from tests.control_plane import missing
-from tests.manifests import everything
 from tests.model import Place
 from tests.planes import Plane
-from tests.policies import wait_until_policies_act
 from tests.worlds import Object, at, configmap, namespace_object, rule, secret
 
 pytestmark = pytest.mark.travel
@@ -29,20 +26,10 @@ RULES = [
 ]
 
 
-@pytest.fixture(scope="module")
-def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
-    """A cluster with our manifests that can be restored."""
-    if why := missing():
-        pytest.skip(why)
-    plane = Plane(tmp_path_factory.mktemp("travel") / "hub")
-    plane.start()
-    for each in everything():
-        plane.api.put(each)
-    wait_until_policies_act(plane.api)
+@pytest.fixture(scope="module", autouse=True)
+def _namespaces(hub: Plane) -> None:
     for name in ("home", "annex", *TEAMS):
-        plane.api.put(namespace_object(name))
-    yield plane
-    plane.stop()
+        hub.api.put(namespace_object(name))
 
 
 def sources() -> list[Object]:
