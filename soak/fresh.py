@@ -15,11 +15,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from soak.history import Key, Object
-from soak.invariants.copies import FIELDS, content_of, stamp_of
+from soak.invariants.copies.stamps import stamp_of
 from soak.invariants.ours import BASELINE, WORKLOADS
 from soak.invariants.reads import annotations_of, is_managed, is_terminating, shown
 from tests.apis import Api, ApiError, real_api
 from tests.control_plane import ROOT, control_plane
+from tests.model import FIELDS
 from tests.node.kubectl import Kubectl
 
 JOBS = ("sync-copies", "farm-pods", "roll-workloads")
@@ -147,7 +148,7 @@ def _results(api: Api) -> dict[Key, Object]:
         for each in api.items(version, kind):
             key = Key(kind, each["metadata"]["namespace"], each["metadata"]["name"])
             if kind in FIELDS and is_managed(each, "sync-copies"):
-                found[key] = {**content_of(each, kind), **stamp_of(each)}
+                found[key] = {**{name: each.get(name) for name in FIELDS[kind]}, **stamp_of(each)}
             elif kind in WORKLOADS and BASELINE in annotations_of(each):
                 found[key] = {}
             elif kind == "FarmPod" and is_managed(each, "farm-pods"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import calendar
 import time
 from collections.abc import Callable, Collection, Iterable
+from typing import TypeVar
 
 from soak.history import History, Key, Object
 from soak.observed import Invariant, Observed, Run, Write
@@ -13,6 +14,7 @@ MARGIN_SECONDS = 15.0  # a list from a cache of the API server can be this old
 LONGEST_RUN_SECONDS = 600.0  # the largest activeDeadlineSeconds of our CronJobs, that of sync-copies-verify
 RUNS = 2  # complete runs after which an object is in its desired state
 RESOLUTION_SECONDS = 1.0  # of the times of a pod
+T = TypeVar("T")
 
 
 def seconds(stamp: str) -> float:
@@ -37,6 +39,26 @@ def possible(history: History, key: Key, start: float, revision: int) -> list[Ob
     return states if versions and versions[0].seconds <= start else [None, *states]
 
 
+def essence(obj: Object | None) -> Object | None:
+    """Return what users write of an object: not its status, nor what each write changes."""
+    if obj is None:
+        return None
+    fields = {key: value for key, value in obj.items() if key not in ("apiVersion", "metadata", "status")}
+    kept = ("name", "namespace", "labels", "annotations", "ownerReferences", "deletionTimestamp")
+    return {**fields, "metadata": {key: obj["metadata"].get(key) or None for key in kept}}
+
+
+def distinct(states: Iterable[T], key: Callable[[T], object]) -> list[T]:
+    """Return the states without those that have the same key as an earlier one."""
+    found: list[T] = []
+    keys: list[object] = []
+    for each in states:
+        if (one := key(each)) not in keys:
+            found.append(each)
+            keys.append(one)
+    return found
+
+
 def latest(history: History, key: Key) -> Object | None:
     """Return the object as it is now, or None."""
     versions = history.versions(key)
@@ -47,6 +69,16 @@ def changed_at(history: History, key: Key) -> float:
     """Return the time of the last change of an object, 0 if it never existed."""
     versions = history.versions(key)
     return versions[-1].seconds if versions else 0.0
+
+
+def edited_at(history: History, key: Key) -> float:
+    """Return the time of the last change of what users write of an object, 0 if it never existed."""
+    seconds, last = 0.0, latest(history, key)
+    for version in reversed(history.versions(key)):
+        if essence(version.object) != essence(last):
+            break
+        seconds = version.seconds
+    return seconds
 
 
 def is_known(observed: Observed, run: Run) -> bool:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from soak.invariants import copies
+from soak.invariants.copies.stamps import JOB, OPT_IN
 from soak.invariants.reads import annotations_of, is_managed, labels_of
 from soak.journal import Fault
 from soak.lab import Action, Lab
@@ -196,7 +197,7 @@ class Copies:
                 ("ServiceAccount", "v1"),
             )
         )
-        return [each for each in self._api.items(version, kind) if is_managed(each, copies.JOB)]
+        return [each for each in self._api.items(version, kind) if is_managed(each, JOB)]
 
     def _copy(self) -> Object:
         found = self._copies()
@@ -298,7 +299,7 @@ class Copies:
         for team in TEAMS:
             for version, kind in {(each["apiVersion"], each["kind"]) for each in self._sources.values()}:
                 for found in self._api.items(version, kind, team):
-                    if found["metadata"]["name"] in names and not is_managed(found, copies.JOB):
+                    if found["metadata"]["name"] in names and not is_managed(found, JOB):
                         self._api.delete(found)
 
     # namespaces
@@ -319,12 +320,12 @@ class Copies:
         self._opt(self._team(), self._random.choice(("false", "False")))
 
     def _opt_in(self) -> None:
-        out = [each for each in self._api.items("v1", "Namespace") if copies.OPT_IN in annotations_of(each)]
+        out = [each for each in self._api.items("v1", "Namespace") if OPT_IN in annotations_of(each)]
         if out:
             self._opt(self._random.choice(out)["metadata"]["name"], None)
 
     def _opt(self, team: str, value: str | None) -> None:
-        self._api.patch(namespace_object(team), {"metadata": {"annotations": {copies.OPT_IN: value}}})
+        self._api.patch(namespace_object(team), {"metadata": {"annotations": {OPT_IN: value}}})
 
     # rules
 

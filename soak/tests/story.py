@@ -22,6 +22,7 @@ class Past:
     def add(self, seconds: float, key: Key, obj: Object | None) -> Version:
         """Add a version of an object at this time after the start; None deletes it."""
         self.revision += 1
+        obj = obj and {"kind": key.kind, **obj}
         versions = self._versions.setdefault(key, [])
         last = versions[-1].object if versions else None
         versions.append(Version(key, self.revision, START + seconds, obj, None if obj else last))
@@ -78,6 +79,7 @@ class Story:
         versions = self.past.versions(key)
         before = versions[-1].object if versions else None
         version = self.past.add(seconds, key, after)
+        after = version.object
         verb = "patch" if before and after else "create" if after else "delete"
         fields = {"verb": verb, "subresource": "", "before": before, "after": after, **options}
         write = Write(

@@ -8,6 +8,9 @@ import pytest
 
 from soak.history import Key
 from soak.invariants import copies
+from soak.invariants.copies.brake import Brake
+from soak.invariants.copies.repaired import repaired
+from soak.invariants.copies.settled import Settled
 from soak.journal import Fault
 from soak.observed import Run
 from soak.tests.story import START, Story
@@ -164,9 +167,7 @@ def test_no_copy_is_created_that_sources_of_two_rules_claim(story: Story) -> Non
     story.write(story.run(0), 2, COPY, copied())
 
     (violation,) = found(story)
-    assert (
-        "configmap/settings in source-1 and configmap/settings in source-2 claimed it during the whole run" in violation
-    )
+    assert "source-1/settings and source-2/settings claimed it during the whole run" in violation
 
 
 def test_a_claim_during_the_run_may_be_unknown(story: Story) -> None:
@@ -235,7 +236,7 @@ def test_a_copy_that_was_required_all_the_time_is_not_deleted(story: Story) -> N
     add_copy(story)
     story.write(story.run(0), 2, COPY, None)
 
-    assert any("required a copy of configmap/settings in source-1" in each for each in found(story))
+    assert any("required a copy of source-1/settings" in each for each in found(story))
 
 
 def test_an_immutable_copy_is_deleted_to_create_it_again(story: Story) -> None:
@@ -255,7 +256,7 @@ def test_an_immutable_copy_that_is_equal_is_not_created_again(story: Story) -> N
     story.write(run, 3, COPY, copied(immutable=True))
 
     (violation,) = found(story)
-    assert "required a copy of configmap/settings in source-1 there during the whole run" in violation
+    assert "required a copy of source-1/settings there during the whole run" in violation
 
 
 def test_no_copy_is_deleted_while_a_source_namespace_is_missing(story: Story) -> None:
@@ -326,7 +327,7 @@ def test_a_run_that_is_stopped_by_the_brake_has_a_reason(story: Story) -> None:
 
     assert found(story) == [
         f"{run.pod} ended with 4, and there was no mistaken rule, no copy that would move to another namespace, "
-        "and not 11 copies to delete"
+        "and not 11 copies to delete or ServiceAccounts to change"
     ]
 
 
@@ -366,7 +367,7 @@ def test_a_copy_is_repaired_within_two_runs(story: Story, actual: Object | None)
 
     story.run(60)
     (violation,) = found(story)
-    assert violation.startswith("configmap/settings in team-1 is not as copyrator/settings in kube-chores requires it")
+    assert violation.startswith("configmap/settings in team-1 is not as rule settings requires it")
 
 
 def test_a_copy_whose_stamp_was_edited_is_repaired(story: Story) -> None:
@@ -435,14 +436,14 @@ def test_a_quota_that_is_still_full_excuses_copies(story: Story) -> None:
 def test_runs_count_when_all_watches_know_what_they_wrote(story: Story) -> None:
     story.run(0)
     story.run(60)
-    check, observed = copies.repaired, story.observed()
+    check, observed = repaired, story.observed()
 
     assert list(check(replace(observed, until=START + 65))) == []
     assert len(list(check(replace(observed, until=START + 66)))) == 1
 
 
 def test_the_reason_of_a_run_with_4_is_searched_when_all_watches_know_it(story: Story) -> None:
-    run, check, observed = story.run(0, 4), copies.Brake(), story.observed()
+    run, check, observed = story.run(0, 4), Brake(), story.observed()
 
     assert list(check(replace(observed, until=START + 5))) == []
     (violation,) = check(replace(observed, runs=(), until=START + 6))
@@ -489,12 +490,12 @@ def test_equal_copies_of_a_source_have_the_same_fingerprint(story: Story) -> Non
     story.past.add(-50, COPY._replace(namespace="team-2"), copied(namespace="team-2", annotations=other))
 
     (violation,) = found(story, settled=True)
-    assert "than an equal copy of configmap/settings in source-1" in violation
+    assert "than an equal copy of source-1/settings" in violation
 
 
 def test_a_source_that_was_recreated_has_another_fingerprint(story: Story) -> None:
     add_copy(story)
-    check = copies.Settled()
+    check = Settled()
     assert list(check(story.observed(settled=True))) == []
 
     recreated = source()
