@@ -24,6 +24,8 @@ from tests.control_plane import AUDIT_POLICY, ROOT, wait_for_200
 from tests.manifests import COMPONENTS, COPIES
 from tests.node.kubectl import Kubectl
 from tests.processes import Processes
+from tests.rights import RBAC, account
+from tests.worlds import Object, cluster_role_ref, configmap
 
 # Each minute is the shortest that a CronJob can have. The shipped ones are rarer, except that of sync-copies.
 # There is no other cluster.
@@ -98,16 +100,20 @@ def _write(folder: Path, kustomization: dict[str, object], jobs: list[str], imag
     (folder / "kustomization.yaml").write_text(yaml.safe_dump({**kustomization, "patches": patches, "images": images}))
 
 
-def _settings() -> list[dict[str, object]]:
+def _settings() -> list[Object]:
+    """Return the settings of the jobs, and what lets sync-copies adopt objects for rules with `conflict: Adopt`."""
     urls = {name.removeprefix(PREFIX): value for name, value in rates.env().items()}
+    settings = {**SETTINGS, "fetch-rates": urls}
+    adopts = {
+        "apiVersion": f"{RBAC}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "soak-sync-copies-adopt"},
+        "roleRef": cluster_role_ref("kube-chores-adopt"),
+        "subjects": [account("kube-chores", "sync-copies")],
+    }
     return [
-        {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {"name": f"{job}-settings", "namespace": "kube-chores"},
-            "data": data,
-        }
-        for job, data in {**SETTINGS, "fetch-rates": urls}.items()
+        adopts,
+        *(configmap("kube-chores", f"{job}-settings", labels={}, data=data) for job, data in settings.items()),
     ]
 
 

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterator
 
 from soak.history import Key, Object
-from soak.invariants.reads import annotations_of, is_managed, shown
+from soak.invariants.reads import annotations_of, essence, is_managed, labels_of, shown
 from soak.observed import Invariant, Observed, Write
 
 COPIED = frozenset({
@@ -38,6 +38,7 @@ STATUSES = {
 }
 BASELINE = "kubechores.dev/config-baseline"
 ROLL_ID = "kubechores.dev/config"
+PULLS = "kubechores.dev/pull-secrets"  # the label and the annotation of a ServiceAccount that has names of copies
 KEY = Key("Secret", "kube-chores", "roll-workloads-key")
 
 
@@ -71,10 +72,30 @@ def _problem(write: Write) -> str:
         return "it is in a namespace of others"
     job = JOB_LABEL.get(write.account, write.account)
     if write.before is not None and not is_managed(write.before, job):
-        return "the object is not managed by the job"
+        return _of_another_object(write)
     if write.after is not None and not is_managed(write.after, job):
         return "the job wrote it without the labels of what it manages"
     return ""
+
+
+def _of_another_object(write: Write) -> str:
+    is_stamped = "kubechores.dev/job" in labels_of(write.before)
+    if write.account == "sync-copies" and not is_stamped and write.before and write.after:
+        if is_managed(write.after, write.account):
+            return ""  # an invariant of copies looks for a rule that adopts it
+        if write.key.kind == "ServiceAccount":
+            is_same = _without_pulls(write.before) == _without_pulls(write.after)
+            return "" if is_same else "more than imagePullSecrets and their record changed"
+    return "the object is not managed by the job"
+
+
+def _without_pulls(account: Object) -> Object:
+    """Return what spec.attachTo of a rule does not change of a ServiceAccount."""
+    made = copy.deepcopy(essence(account) or {})
+    made.pop("imagePullSecrets", None)
+    for name in ("labels", "annotations"):
+        made["metadata"][name] = {key: each for key, each in (made["metadata"][name] or {}).items() if key != PULLS}
+    return made
 
 
 def _of_status(write: Write) -> str:

@@ -16,68 +16,27 @@ from soak.invariants.reads import annotations_of, is_managed, labels_of
 from soak.journal import Fault
 from soak.lab import Action, Lab
 from soak.observed import Invariant
-from tests.apis import ApiError, Object
-from tests.canary import canary
-from tests.worlds import (
-    by_name,
-    configmap,
-    encoded,
-    limit_range,
-    namespace_object,
-    network_policy,
-    resource_quota,
-    role_binding,
-    rule,
-    secret,
-    service_account,
+from soak.tenants.rules import (
+    CHANGES,
+    MISTAKES,
+    RULES,
+    SHARED,
+    TARGET_NAMES,
+    changed,
+    edit_of,
+    first_sources,
+    refusal_of,
 )
+from tests.apis import ApiError, Object
+from tests.worlds import by_name, configmap, namespace_object, resource_quota, service_account
 
-SHARED = {"share": "yes"}
 SOURCES = ("source-1", "source-2", "source-3")
 TEAMS = tuple(f"team-{number}" for number in range(1, 8))
+BUILD, OWN = "build-1", "own"  # a ServiceAccount of each team, and what it has in imagePullSecrets
 TROUBLE_SECONDS = (40.0, 120.0)
 MOST_TROUBLES = 2  # at the same time
 LIFT = "kubectl "
 _ERRORS = (ApiError, OSError, http.client.HTTPException, AssertionError)
-_RULES: tuple[Object, ...] = (
-    rule("settings", "source-1", "team-*", namespaces=["source-1", "source-2"], selector={"matchLabels": SHARED}),
-    rule(
-        "logins",
-        "source-1",
-        "team-*",
-        ruleType="secret",
-        selector={"matchLabels": SHARED},
-        targets={"include": ["team-*"], "exclude": ["team-2"]},
-    ),
-    rule(
-        "web",
-        "source-2",
-        "team-*",
-        ruleType="secret",
-        selector={"matchLabels": SHARED},
-        targets={"namespaceSelector": {"matchLabels": {"tier": "web"}}},
-    ),
-    by_name(
-        "app",
-        "source-3",
-        "team-*",
-        names=["app"],
-        keys={"include": ["a", "b*"], "rename": {"c": "renamed"}},
-        targetName="app-config",
-    ),
-    rule("policies", "source-3", ["team-1", "team-2"], ruleType="networkpolicy", selector={"matchLabels": SHARED}),
-    rule("limits", "source-3", ["team-2", "team-3"], ruleType="limitrange", selector={"matchLabels": SHARED}),
-    rule("quotas", "source-3", ["team-3", "team-4"], ruleType="resourcequota", selector={"matchLabels": SHARED}),
-    rule(
-        "viewers",
-        "source-3",
-        ["team-4", "team-5"],
-        ruleType="rolebinding",
-        selector={"matchLabels": SHARED},
-        subjectNamespace="target",
-    ),
-    rule("robots", "source-3", ["team-5", "team-6"], ruleType="serviceaccount", selector={"matchLabels": SHARED}),
-)
 
 
 @dataclass
@@ -98,10 +57,10 @@ class Copies:
 
     def __post_init__(self) -> None:
         self._api, self._random, self._numbers = self.lab.api, self.lab.random("copies"), itertools.count(1)
-        self._sources = {self._key(each): each for each in self._first_sources()}
+        self._sources = first_sources()
         for name in (*SOURCES, *TEAMS):
-            self._api.put(self._namespace(name))
-        for each in (*self._sources.values(), *_RULES):
+            self._create_namespace(name)
+        for each in (*self._sources, *RULES):
             self._api.put(each)
 
     def actions(self) -> Mapping[str, tuple[int, Action]]:
@@ -118,12 +77,14 @@ class Copies:
             "disown-copy": (1, self._disown_copy),
             "object-in-the-way": (2, self._put_in_the_way),
             "clear-the-way": (2, self._clear_the_way),
+            "edit-account": (4, self._edit_account),
+            "delete-account": (1, self._delete_account),
             "delete-namespace": (1, self._delete_namespace),
             "restore-namespaces": (4, self._restore_namespaces),
             "relabel-namespace": (3, self._relabel_namespace),
             "opt-out": (2, self._opt_out),
             "opt-in": (2, self._opt_in),
-            "edit-rule": (3, self._edit_rule),
+            "edit-rule": (8, self._edit_rule),
             "delete-rule": (1, self._delete_rule),
             "restore-rules": (3, self._restore_rules),
             **{name: (1, partial(self._if_few, act)) for name, act in self._mistakes().items()},
@@ -154,32 +115,24 @@ class Copies:
 
     # what there is
 
-    def _first_sources(self) -> list[Object]:
-        return [
-            configmap("source-1", "settings", labels=SHARED, data={"a": "1"}),
-            configmap("source-1", "extra", labels=SHARED, data={"b": "1"}, binaryData={"raw": encoded("raw")}),
-            secret("source-1", "login", labels=SHARED),
-            configmap("source-2", "flags", labels=SHARED, data={"on": "true"}),
-            secret("source-2", "certificate", labels=SHARED),
-            configmap("source-3", "app", data={"a": "1", "b": "2", "b2": "3", "c": "4", "secret-part": "5"}),
-            network_policy("source-3", labels=SHARED),
-            limit_range("source-3", labels=SHARED),
-            resource_quota("source-3", labels=SHARED),
-            role_binding("source-3", labels=SHARED),
-            service_account("source-3", labels=SHARED),
-        ]
-
-    @staticmethod
-    def _key(obj: Object) -> tuple[str, str, str]:
-        return obj["kind"], obj["metadata"]["namespace"], obj["metadata"]["name"]
-
     @staticmethod
     def _namespace(name: str) -> Object:
         labels = {"tier": "web" if name in ("team-1", "team-3", "team-5") else "data"}
         return namespace_object(name, labels=labels)
 
+    def _create_namespace(self, name: str) -> None:
+        """Create a namespace, and the ServiceAccount of a team, if they are missing."""
+        if not self._api.get(namespace_object(name)):
+            self._api.put(self._namespace(name))
+        if name in TEAMS and not self._api.get(self._account(name)):
+            self._api.put(self._account(name))
+
+    @staticmethod
+    def _account(team: str, name: str = BUILD) -> Object:
+        return service_account(team, name, labels={}, imagePullSecrets=[{"name": OWN}])
+
     def _source(self) -> Object:
-        return self._random.choice(list(self._sources.values()))
+        return self._random.choice(self._sources)
 
     def _team(self) -> str:
         return self._random.choice(TEAMS)
@@ -208,28 +161,10 @@ class Copies:
     # sources
 
     def _edit_source(self) -> None:
-        source = self._source()
-        self._api.patch(source, self._edit_of(source["kind"]))
+        self._edit(self._source())
 
-    def _edit_of(self, kind: str) -> Object:
-        """Return a patch that changes the content of a source."""
-        number = next(self._numbers)
-        key = self._random.choice(("a", "b", "c"))
-        edits: dict[str, Object] = {
-            "ConfigMap": {"data": {key: f"value-{number}"}},
-            "Secret": {"data": {key: encoded(canary())}},
-            "NetworkPolicy": {"spec": {"podSelector": {"matchLabels": {"number": str(number)}}}},
-            "LimitRange": {"spec": {"limits": [{"type": "Container", "default": {"cpu": f"{number}m"}}]}},
-            "ResourceQuota": {"spec": {"hard": {"pods": str(100 + number)}}},
-            "RoleBinding": {"subjects": [*self._subjects(number)]},
-            "ServiceAccount": {"imagePullSecrets": [{"name": f"registry-{number}"}]},
-        }
-        return edits[kind]
-
-    @staticmethod
-    def _subjects(number: int) -> list[Object]:
-        group = {"kind": "Group", "name": f"viewers-{number}", "apiGroup": "rbac.authorization.k8s.io"}
-        return [group, {"kind": "ServiceAccount", "name": "robot", "namespace": "source-3"}]
+    def _edit(self, obj: Object) -> None:
+        self._api.patch(obj, edit_of(obj, self._random.choice(("a", "b", "c")), next(self._numbers)))
 
     def _delete_source(self) -> None:
         self._api.delete(self._source())
@@ -244,7 +179,7 @@ class Copies:
 
     def _restore_sources(self) -> None:
         """Create the sources that are missing, replace immutable ones, and label all again."""
-        for source in self._sources.values():
+        for source in self._sources:
             found = self._api.get(source)
             if found and found.get("immutable"):
                 self._api.delete(source)
@@ -256,12 +191,16 @@ class Copies:
                 self._api.patch(source, {"metadata": {"labels": labels}})
 
     def _relabel_source(self) -> None:
-        value = self._random.choice((None, "yes", "no"))
-        self._api.patch(self._source(), {"metadata": {"labels": {"share": value}}})
+        """Change a label that rules select, or one that copies can have."""
+        source = self._random.choice([each for each in self._sources if {"share", "trust"} & labels_of(each).keys()])
+        key = self._random.choice([*labels_of(source)])
+        self._api.patch(
+            source, {"metadata": {"labels": {key: self._random.choice((None, labels_of(source)[key], "no"))}}}
+        )
 
     def _withdraw_many(self) -> None:
         """Remove the label of all ConfigMaps at once: too many deletions for a run."""
-        for source in self._sources.values():
+        for source in self._sources:
             if source["kind"] == "ConfigMap":
                 self._api.patch(source, {"metadata": {"labels": {"share": None}}})
 
@@ -270,12 +209,14 @@ class Copies:
     def _edit_copy(self) -> None:
         copy = self._copy()
         edits = (
-            self._edit_of(copy["kind"]),
             {"metadata": {"labels": {"example.com/team": f"t{next(self._numbers)}"}}},
             {"metadata": {"annotations": {"kubechores.dev/fingerprint": "0"}}},
             {"metadata": {"annotations": {"kubechores.dev/source": "elsewhere/other"}}},
         )
-        self._api.patch(copy, edits[0] if self._random.random() < 0.6 else self._random.choice(edits[1:]))
+        if self._random.random() < 0.6:
+            self._edit(copy)
+        else:
+            self._api.patch(copy, self._random.choice(edits))
 
     def _delete_copy(self) -> None:
         self._api.delete(self._copy())
@@ -285,22 +226,33 @@ class Copies:
         self._api.patch(self._copy(), {"metadata": {"labels": {"app.kubernetes.io/managed-by": None}}})
 
     def _put_in_the_way(self) -> None:
-        """Create an object of a tenant where a rule requires a copy."""
+        """Create an object of a tenant, perhaps of another tool, where a rule requires a copy."""
         source = self._source()
-        name = "app-config" if source["metadata"]["name"] == "app" else source["metadata"]["name"]
-        metadata = {"name": name, "namespace": self._team()}
-        self._api.call("POST", self._api.path({**source, "metadata": metadata}, named=False), {
-            **source, "metadata": metadata
-        })  # fmt: skip
+        name = self._random.choice((source["metadata"]["name"], *TARGET_NAMES))
+        labels = self._random.choice(({}, {}, {"app.kubernetes.io/managed-by": "Helm"}))
+        made = {**source, "metadata": {"name": name, "namespace": self._team(), "labels": labels}}
+        self._api.call("POST", self._api.path(made, named=False), made)
 
     def _clear_the_way(self) -> None:
         """Delete the objects that tenants have where rules require copies."""
-        names = {source["metadata"]["name"] for source in self._sources.values()} | {"app-config"}
+        names = {*TARGET_NAMES, *(source["metadata"]["name"] for source in self._sources)}
         for team in TEAMS:
-            for version, kind in {(each["apiVersion"], each["kind"]) for each in self._sources.values()}:
+            for version, kind in {(each["apiVersion"], each["kind"]) for each in self._sources}:
                 for found in self._api.items(version, kind, team):
                     if found["metadata"]["name"] in names and not is_managed(found, JOB):
                         self._api.delete(found)
+
+    # ServiceAccounts
+
+    def _edit_account(self) -> None:
+        """Replace imagePullSecrets, also those that the job added, or add to them."""
+        account = self._api.read(self._account(self._team(), self._random.choice((BUILD, "default"))))
+        kept = (account.get("imagePullSecrets") or []) if self._random.random() < 0.5 else []
+        entry = {"name": self._random.choice((OWN, "registry", f"mirror-{next(self._numbers)}"))}
+        self._api.patch(account, {"imagePullSecrets": [*(each for each in kept if each != entry), entry]})
+
+    def _delete_account(self) -> None:
+        self._api.delete(self._account(self._team()))
 
     # namespaces
 
@@ -309,8 +261,7 @@ class Copies:
 
     def _restore_namespaces(self) -> None:
         for name in (*SOURCES, *TEAMS):
-            if not self._api.get(namespace_object(name)):
-                self._api.put(self._namespace(name))
+            self._create_namespace(name)
 
     def _relabel_namespace(self) -> None:
         tier = self._random.choice(("web", "data"))
@@ -330,16 +281,20 @@ class Copies:
     # rules
 
     def _edit_rule(self) -> None:
-        """Let a rule target other namespaces."""
-        chosen = self._random.choice(_RULES)
-        exclude = self._random.sample(TEAMS, self._random.randint(0, 2))
-        self._api.patch(chosen, {"spec": {"targets": {"exclude": exclude}}})
+        """Let one or two fields of a rule have other values than at first, or none."""
+        chosen = self._random.choice(RULES)
+        changes = self._random.sample(CHANGES[chosen["metadata"]["name"]], self._random.randint(0, 2))
+        self._replace_if_there(changed(chosen, *changes))
+
+    def _replace_if_there(self, obj: Object) -> None:
+        if self._api.get(obj):
+            self._api.replace(obj)
 
     def _delete_rule(self) -> None:
-        self._api.delete(self._random.choice(_RULES))
+        self._api.delete(self._random.choice(RULES))
 
     def _restore_rules(self) -> None:
-        for each in _RULES:
+        for each in RULES:
             if not self._api.get(each):
                 self._api.put(each)
 
@@ -349,6 +304,7 @@ class Copies:
         return {
             "fill-quota": self._fill_quota,
             "typo-in-rule": self._mistake,
+            "refused-source": self._refuse,
             "claim-a-name": self._claim,
             "shadow-a-name": self._shadow,
             "delete-source-namespace": self._delete_source_namespace,
@@ -382,23 +338,20 @@ class Copies:
 
     def _mistake(self) -> None:
         """Let a rule name a label or a namespace that nothing has."""
-        chosen = self._random.choice([each for each in _RULES if "selector" in each["spec"]])
-        wrong, right = self._random.choice(
-            (
-                ({"selector": {"matchLabels": {"share": "yess"}}}, {"selector": chosen["spec"]["selector"]}),
-                ({"namespaces": ["sorce-1"]}, {"namespaces": chosen["spec"]["namespaces"]}),
-                (
-                    {"targets": {"include": ["taem-*"]}},
-                    {"targets": {"include": chosen["spec"]["targets"].get("include")}},
-                ),
-            )
-        )
-        self._api.patch(chosen, {"spec": wrong})
-        self._begin("mistake", chosen["metadata"]["name"], lambda: self._correct(chosen, right))
+        chosen = self._random.choice([each for each in RULES if "selector" in each["spec"]])
+        self._replace_if_there(changed(chosen, self._random.choice(MISTAKES)))
+        self._begin("mistake", chosen["metadata"]["name"], lambda: self._replace_if_there(chosen))
 
-    def _correct(self, chosen: Object, right: Object) -> None:
-        if self._api.get(chosen):
-            self._api.patch(chosen, {"spec": right})
+    def _refuse(self) -> None:
+        """Let a source have something else than certificates: its copies stay as they are."""
+        source = self._random.choice([each for each in self._sources if _has_certificates(each)])
+        self._api.patch(source, refusal_of(source))
+
+        def undo() -> None:
+            self._delete_if_there(source)  # it may be immutable
+            self._api.put(source)
+
+        self._begin("refusal", f"{source['metadata']['namespace']}/{source['metadata']['name']}", undo)
 
     def _claim(self) -> None:
         """Create a rule and a source with the name of another source: no new copy of either is created."""
@@ -444,6 +397,10 @@ class Copies:
         for line in log.decode().splitlines():
             if line.strip().startswith(LIFT):
                 self.lab.kubectl.shell(line.strip())
+
+
+def _has_certificates(source: Object) -> bool:
+    return any(each.endswith(".crt") for each in source.get("data") or {})
 
 
 def _exit_code(pod: Object) -> int | None:

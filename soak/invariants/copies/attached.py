@@ -8,6 +8,7 @@ from soak.history import History, Key, Object
 from soak.invariants.copies.now import complete_runs, objects, required, since
 from soak.invariants.copies.stamps import JOB, RULE, RULES, STAMPED_RULE
 from soak.invariants.copies.window import Reads, usable
+from soak.invariants.ours import PULLS
 from soak.invariants.reads import (
     RUNS,
     annotations_of,
@@ -23,8 +24,6 @@ from soak.observed import Observed, Write
 from tests import model
 from tests.model import Copy, is_as
 
-RECORD = "kubechores.dev/pull-secrets"  # a label, and an annotation with RULE-NAMESPACE/NAME of what the job added
-
 
 def names_of(account: Object | None) -> list[str]:
     """Return the names in imagePullSecrets."""
@@ -32,8 +31,8 @@ def names_of(account: Object | None) -> list[str]:
 
 
 def recorded(account: Object | None) -> set[str]:
-    """Return the names that the job added."""
-    record = annotations_of(account).get(RECORD, "") if labels_of(account).get(RECORD) == "true" else ""
+    """Return the names that the job added: the annotation has RULE-NAMESPACE/NAME of each."""
+    record = annotations_of(account).get(PULLS, "") if labels_of(account).get(PULLS) == "true" else ""
     return {each.partition("/")[2] for each in record.split(",") if each}
 
 

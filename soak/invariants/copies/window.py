@@ -32,7 +32,7 @@ class Window:
     def outcomes(self) -> list[list[Copy]]:
         """What rules can have required at the place, each list once: of two copies, neither is created."""
         found: list[list[Copy]] = []
-        for rules, namespace, *sources in product(self.rules, self.namespaces, *self.sources.values()):
+        for rules, namespace, sources in product(self.rules, self.namespaces, product(*self.sources.values())):
             there = [each for each in sources if each]
             copies = model.desired(rules, there, [namespace] if namespace else []).get(self.place, [])
             if copies not in found:
@@ -129,7 +129,7 @@ def is_about(rule: Object, place: Key) -> bool:
     """Whether a rule can require a copy at a place."""
     spec = rule["spec"]
     kind = spec.get("copyAs", {}).get("kind", kind_of(rule))
-    return kind == place.kind and spec.get("targetName", place.name) == place.name
+    return bool(kind == place.kind and spec.get("targetName", place.name) == place.name)
 
 
 def can_select(rule: Object, key: Key, place: Key) -> bool:
