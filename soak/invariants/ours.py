@@ -6,8 +6,9 @@ import copy
 from collections.abc import Iterator
 
 from soak.history import Key, Object
-from soak.invariants.reads import annotations_of, essence, is_managed, labels_of, shown
+from soak.invariants.reads import annotations_of, essence, is_managed, shown
 from soak.observed import Invariant, Observed, Write
+from tests import model
 
 COPIED = frozenset({
     "ConfigMap",
@@ -79,8 +80,7 @@ def _problem(write: Write) -> str:
 
 
 def _of_another_object(write: Write) -> str:
-    is_stamped = "kubechores.dev/job" in labels_of(write.before)
-    if write.account == "sync-copies" and not is_stamped and write.before and write.after:
+    if write.account == "sync-copies" and write.before and write.after and not model.is_managed(write.before):
         if is_managed(write.after, write.account):
             return ""  # an invariant of copies looks for a rule that adopts it
         if write.key.kind == "ServiceAccount":

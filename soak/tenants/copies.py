@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from soak.invariants import copies
-from soak.invariants.copies.stamps import JOB, OPT_IN
+from soak.invariants.copies.mistakes import OPT_IN
+from soak.invariants.copies.stamps import JOB
 from soak.invariants.reads import annotations_of, is_managed, labels_of
 from soak.journal import Fault
 from soak.lab import Action, Lab
@@ -32,7 +33,7 @@ from tests.worlds import by_name, configmap, namespace_object, resource_quota, s
 
 SOURCES = ("source-1", "source-2", "source-3")
 TEAMS = tuple(f"team-{number}" for number in range(1, 8))
-BUILD, OWN = "build-1", "own"  # a ServiceAccount of each team, and what it has in imagePullSecrets
+ACCOUNTS, OWN = ("build-1", "ci"), "own"  # ServiceAccounts of each team, and what they have in imagePullSecrets
 TROUBLE_SECONDS = (40.0, 120.0)
 MOST_TROUBLES = 2  # at the same time
 LIFT = "kubectl "
@@ -121,14 +122,15 @@ class Copies:
         return namespace_object(name, labels=labels)
 
     def _create_namespace(self, name: str) -> None:
-        """Create a namespace, and the ServiceAccount of a team, if they are missing."""
+        """Create a namespace, and the ServiceAccounts of a team, if they are missing."""
         if not self._api.get(namespace_object(name)):
             self._api.put(self._namespace(name))
-        if name in TEAMS and not self._api.get(self._account(name)):
-            self._api.put(self._account(name))
+        for account in (self._account(name, each) for each in (ACCOUNTS if name in TEAMS else ())):
+            if not self._api.get(account):
+                self._api.put(account)
 
     @staticmethod
-    def _account(team: str, name: str = BUILD) -> Object:
+    def _account(team: str, name: str) -> Object:
         return service_account(team, name, labels={}, imagePullSecrets=[{"name": OWN}])
 
     def _source(self) -> Object:
@@ -226,11 +228,16 @@ class Copies:
         self._api.patch(self._copy(), {"metadata": {"labels": {"app.kubernetes.io/managed-by": None}}})
 
     def _put_in_the_way(self) -> None:
-        """Create an object of a tenant, perhaps of another tool, where a rule requires a copy."""
+        """Create an object of a tenant, perhaps of another tool, where a rule requires a copy, or instead of a copy."""
         source = self._source()
-        name = self._random.choice((source["metadata"]["name"], *TARGET_NAMES))
+        place = {"namespace": self._team(), "name": source["metadata"]["name"]}
+        if self._random.random() < 0.7:
+            source = self._copy()
+            place = {name: source["metadata"][name] for name in place}
+            self._api.delete(source)
         labels = self._random.choice(({}, {}, {"app.kubernetes.io/managed-by": "Helm"}))
-        made = {**source, "metadata": {"name": name, "namespace": self._team(), "labels": labels}}
+        fields = {key: value for key, value in source.items() if key not in ("metadata", "status")}
+        made = {**fields, "metadata": {**place, "labels": labels}}
         self._api.call("POST", self._api.path(made, named=False), made)
 
     def _clear_the_way(self) -> None:
@@ -246,13 +253,13 @@ class Copies:
 
     def _edit_account(self) -> None:
         """Replace imagePullSecrets, also those that the job added, or add to them."""
-        account = self._api.read(self._account(self._team(), self._random.choice((BUILD, "default"))))
+        account = self._api.read(self._account(self._team(), self._random.choice((*ACCOUNTS, "default"))))
         kept = (account.get("imagePullSecrets") or []) if self._random.random() < 0.5 else []
         entry = {"name": self._random.choice((OWN, "registry", f"mirror-{next(self._numbers)}"))}
         self._api.patch(account, {"imagePullSecrets": [*(each for each in kept if each != entry), entry]})
 
     def _delete_account(self) -> None:
-        self._api.delete(self._account(self._team()))
+        self._api.delete(self._account(self._team(), self._random.choice(ACCOUNTS)))
 
     # namespaces
 
@@ -283,8 +290,11 @@ class Copies:
     def _edit_rule(self) -> None:
         """Let one or two fields of a rule have other values than at first, or none."""
         chosen = self._random.choice(RULES)
-        changes = self._random.sample(CHANGES[chosen["metadata"]["name"]], self._random.randint(0, 2))
-        self._replace_if_there(changed(chosen, *changes))
+        by_field: dict[str, list[Object]] = {}
+        for change in CHANGES[chosen["metadata"]["name"]]:
+            by_field.setdefault(next(iter(change)), []).append(change)
+        fields = self._random.sample(sorted(by_field), self._random.randint(0, 2))
+        self._replace_if_there(changed(chosen, *(self._random.choice(by_field[field]) for field in fields)))
 
     def _replace_if_there(self, obj: Object) -> None:
         if self._api.get(obj):

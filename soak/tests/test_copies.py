@@ -469,11 +469,11 @@ def test_all_copies_are_required_when_everything_settled(story: Story) -> None:
 @pytest.mark.parametrize(
     ("stamp", "expected"),
     [
-        ({"annotations": ELSEWHERE}, "another kubechores.dev/source"),
-        ({"annotations": {"kubechores.dev/rule": "kube-chores/other"}}, "another kubechores.dev/rule than"),
-        ({"annotations": {"kubechores.dev/orphans": "Retain"}}, "another kubechores.dev/orphans"),
+        ({"annotations": ELSEWHERE}, "kubechores.dev/source"),
+        ({"annotations": {"kubechores.dev/rule": "kube-chores/other"}}, "differs in kubechores.dev/rule"),
+        ({"annotations": {"kubechores.dev/orphans": "Retain"}}, "kubechores.dev/orphans"),
         ({"annotations": {"kubechores.dev/fingerprint": "0"}}, "kubechores.dev/fingerprint '0', which is not an HMAC"),
-        ({"labels": {"kubechores.dev/rule-hash": "0"}}, "another kubechores.dev/rule-hash"),
+        ({"labels": {"kubechores.dev/rule-hash": "0"}}, "kubechores.dev/rule-hash"),
     ],
 )
 def test_copies_have_their_stamps_when_everything_settled(story: Story, stamp: Object, expected: str) -> None:

@@ -37,13 +37,41 @@ def test_copies_are_created_replaced_and_deleted(story: Story) -> None:
     assert story.violations([check]) == []
 
 
-@pytest.mark.parametrize("after", [configmap(OURS, a="2"), None])
-def test_an_object_of_a_tenant_is_neither_replaced_nor_deleted(story: Story, after: Object | None) -> None:
-    story.past.add(0, COPY, configmap(a="1"))
+@pytest.mark.parametrize(
+    ("labels", "after"),
+    [({}, configmap(a="2")), ({}, None), ({**OURS, "kubechores.dev/job": "fetch-rates"}, configmap(OURS, a="2"))],
+)
+def test_an_object_of_a_tenant_or_another_job_stays(story: Story, labels: Object, after: Object | None) -> None:
+    story.past.add(0, COPY, configmap(labels, a="1"))
     story.write(story.run(10), 11, COPY, after)
 
     (violation,) = story.violations([check])
     assert "the object is not managed by the job" in violation
+
+
+def test_invariants_of_copies_look_for_a_rule_that_adopts_an_object(story: Story) -> None:
+    story.past.add(0, COPY, configmap(a="1"))
+    story.write(story.run(10), 11, COPY, configmap(OURS, a="2"))
+
+    assert story.violations([check]) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "number"),
+    [
+        ({"imagePullSecrets": [{"name": "login"}]}, 0),
+        ({"metadata": {"annotations": {"kubechores.dev/pull-secrets": "kube-chores/login"}}}, 0),
+        ({"metadata": {"annotations": {"note": "other"}}}, 1),
+        ({"automountServiceAccountToken": False}, 1),
+    ],
+)
+def test_of_a_service_account_only_pull_secrets_change(story: Story, fields: Object, number: int) -> None:
+    account = Key("ServiceAccount", "team-1", "default")
+    story.past.add(0, account, {"metadata": {}})
+    story.write(story.run(10), 11, account, {"metadata": {}, **fields})
+
+    found = story.violations([check])
+    assert len(found) == number and all("more than imagePullSecrets" in each for each in found)
 
 
 def test_a_copy_has_the_labels_of_the_job(story: Story) -> None:

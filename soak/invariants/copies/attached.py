@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from soak.history import History, Key, Object
-from soak.invariants.copies.now import complete_runs, objects, required, since
+from soak.invariants.copies.now import complete_runs, copies, objects, since
 from soak.invariants.copies.stamps import JOB, RULE, RULES, STAMPED_RULE
 from soak.invariants.copies.window import Reads, usable
 from soak.invariants.ours import PULLS
@@ -22,7 +22,7 @@ from soak.invariants.reads import (
 )
 from soak.observed import Observed, Write
 from tests import model
-from tests.model import Copy, is_as
+from tests.model import Copy
 
 
 def names_of(account: Object | None) -> list[str]:
@@ -51,7 +51,7 @@ def patched(observed: Observed, write: Write) -> Iterator[str]:
     gone, added = removed(write), {*after} - {*before}
     for name in sorted(added):
         window = reads.about(Key("Secret", write.key.namespace, name))
-        if not any(_attach(rules, copy, write.key) for rules in window.rules for copy in window.allowed()):
+        if not any(_attach(rules, copy, write.key) for rules in window.rules for copy in window.allowed):
             yield f"{about}: no rule attached {name} at any time of the run"
     for name in sorted(gone):
         if name not in recorded(write.before):
@@ -73,9 +73,9 @@ def _attach(rules: Iterable[Object], copy: Copy, account: Key) -> bool:
 def _is_always_attached(reads: Reads, account: Key, name: str) -> bool:
     window = reads.about(Key("Secret", account.namespace, name))
     return all(is_managed(each, JOB) for each in window.copies) and all(
-        any(_attach(rules, copy, account) for copy in usable(copies))
+        any(_attach(rules, copy, account) for copy in usable(outcome))
         for rules in window.rules
-        for copies in window.outcomes
+        for outcome in window.outcomes
     )
 
 
@@ -95,17 +95,10 @@ def attached(observed: Observed) -> Iterator[str]:
             yield sentence
 
 
-def _as_required(history: History) -> Iterator[tuple[model.Place, Object]]:
-    for at, every in required(history).items():
-        found, copies = latest(history, Key(*at)), usable(every)
-        if found and is_managed(found, JOB) and len(copies) == 1 and is_as(found, copies[0]):
-            yield at, found
-
-
 def differences(history: History) -> Iterator[tuple[Key, str, str]]:
     """Yield each ServiceAccount that lacks the name of a copy, or has one too many; names of retained copies stay."""
-    copies = dict(_as_required(history))
-    wanted = model.attached(objects(history, RULE), copies, objects(history, "ServiceAccount"))
+    there = copies(history)
+    wanted = model.attached(objects(history, RULE), there, objects(history, "ServiceAccount"))
     for version in history.now("ServiceAccount"):
         key, account = version.key, version.object
         if is_managed(account, JOB) or is_terminating(account):
@@ -115,5 +108,5 @@ def differences(history: History) -> Iterator[tuple[Key, str, str]]:
             yield key, name, f"{shown(key)} lacks {name}, which a rule attaches"
         for name in sorted(recorded(account) - names):
             place = Key("Secret", key.namespace, name)
-            if place in copies or not is_managed(latest(history, place), JOB):
+            if place in there or not is_managed(latest(history, place), JOB):
                 yield key, name, f"{shown(key)} has {name}, which no rule attaches"

@@ -14,7 +14,7 @@ from soak.invariants.copies.repaired import is_held
 from soak.invariants.copies.stamps import JOB, RULE, stamped_source
 from soak.invariants.copies.window import Reads
 from soak.invariants.ours import COPIED
-from soak.invariants.reads import MARGIN_SECONDS, is_known, is_managed, window_start
+from soak.invariants.reads import MARGIN_SECONDS, is_known, is_managed, latest, window_start
 from soak.observed import Observed, Run, Write
 
 BRAKE = 10
@@ -58,17 +58,10 @@ class Brake:
 def _is_removal(observed: Observed, write: Write) -> bool:
     """Whether the brake counts a write: no namespace that opted out, and no copy that a run can only change so."""
     if write.verb != "delete":
-        names = removed(write)
-        return any(is_managed(_now(observed, write, name), JOB) for name in names)
-    reads = Reads(observed.history, window_start(observed, write), write.revision)
-    window = reads.about(write.key)
+        secrets = (Key("Secret", write.key.namespace, name) for name in removed(write))
+        return any(is_managed(latest(observed.history, each), JOB) for each in secrets)
+    window = Reads(observed.history, window_start(observed, write), write.revision).about(write.key)
     return all(map(is_open, window.namespaces)) and not is_recreated(window, write.before)
-
-
-def _now(observed: Observed, write: Write, name: str) -> dict[str, object] | None:
-    """Return the Secret of which a write removed the name, as it was then."""
-    reads = Reads(observed.history, write.seconds, write.revision)
-    return next(iter(reads.states(Key("Secret", write.key.namespace, name))), None)
 
 
 def _has_reason(observed: Observed, run: Run) -> bool:
@@ -79,7 +72,7 @@ def _has_reason(observed: Observed, run: Run) -> bool:
         if not copies:
             continue
         window = reads.about(key)
-        if any(is_held(reads, copy, each, key.kind) for copy in copies for each in window.allowed()):
+        if any(is_held(reads, copy, each, key.kind) for copy in copies for each in window.allowed):
             return True
         doubtful[key.kind] += any(
             not window.always(stamped_source(copy)) and not is_retained(reads, copy) for copy in copies

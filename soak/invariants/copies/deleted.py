@@ -19,14 +19,13 @@ def deleted(observed: Observed, write: Write) -> Iterator[str]:
         return
     about = f"delete of {shown(write.key)} by {write.pod}"
     reads = Reads(observed.history, window_start(observed, write), write.revision)
-    window = reads.about(write.key)
+    window, rule = reads.about(write.key), stamped_rule(write.before)
     if is_recreated(window, write.before):
         return
     if required := window.always(stamped_source(write.before)):
         yield f"{about}: rule {required.rule} required a copy of {source_of(required)} there during the whole run"
     elif is_retained(reads, write.before):
         yield f"{about}: it was to be retained during the whole run"
-    rule = stamped_rule(write.before)
     is_blocked = all(map(is_open, window.namespaces)) and not is_lifted(observed, write.pod)
     if is_blocked and (name := missing_namespace(reads, rule)):
         yield f"{about}: namespace {name} of rule {rule.namespace}/{rule.name} did not exist"
@@ -34,11 +33,10 @@ def deleted(observed: Observed, write: Write) -> Iterator[str]:
 
 def is_recreated(window: Window, copy: Object | None) -> bool:
     """Whether a copy can only become one that is required by a deletion."""
-    return any(needs_recreation(copy or {}, each) for each in window.allowed())
+    return any(_needs_recreation(copy or {}, each) for each in window.allowed)
 
 
-def needs_recreation(found: Object, copy: Copy) -> bool:
-    """Whether no update can make this copy of an object."""
+def _needs_recreation(found: Object, copy: Copy) -> bool:
     if found["kind"] == "ResourceQuota":
         return bool(found["spec"].get("scopes") != copy.content["spec"].get("scopes"))
     fixed = FIELDS[found["kind"]] if found.get("immutable") else ("type", "roleRef")

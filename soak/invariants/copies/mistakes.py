@@ -1,15 +1,17 @@
-"""What blocks deletions: docs/sync-copies.md, "Mistakes in rules", and orphans that are retained."""
+"""What blocks deletions: docs/sync-copies.md, "How a deletion is decided"."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 from soak.history import Key, Object
-from soak.invariants.copies.stamps import OPT_IN, ORPHANS, stamped_rule
+from soak.invariants.copies.stamps import ORPHANS, stamped_rule
 from soak.invariants.copies.window import Reads, spaces_of
 from soak.invariants.reads import annotations_of, is_terminating
 from soak.observed import Observed
 
+OPT_IN = "kubechores.dev/copies"
 LIFTED = "max-deletes"
 
 
@@ -40,9 +42,7 @@ def may_be_mistaken(reads: Reads, key: Key) -> bool:
 
     It named a namespace that does not exist, or that was recreated, or has not selected anything since it was edited.
     """
-    for rule in reads.states(key):
-        if rule is None:
-            continue
+    for rule in filter(None, reads.states(key)):
         status, metadata = rule.get("status", {}), rule["metadata"]
         uids = {each["name"]: each["uid"] for each in status.get("sourceNamespaces", [])}
         for name in spaces_of(rule):
@@ -55,12 +55,12 @@ def may_be_mistaken(reads: Reads, key: Key) -> bool:
     return False
 
 
-def missing_namespace(reads: Reads, key: Key) -> str:
+def missing_namespace(reads: Reads, key: Key, is_missing: Callable[[Object | None], bool] = is_terminating) -> str:
     """Return a namespace that a rule named during the whole run, and that did not exist; empty if there is none."""
-    rules = [rule for rule in reads.states(key) if rule] if None not in reads.states(key) else []
-    for name in spaces_of(rules[-1]) if rules else ():
+    rules = reads.states(key)
+    for name in spaces_of(rules[-1]):
         states = reads.states(Key("Namespace", "", name))
-        if all(map(is_terminating, states)) and all(name in spaces_of(rule) for rule in rules):
+        if all(map(is_missing, states)) and all(name in spaces_of(rule) for rule in rules):
             return name
     return ""
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from soak.history import History, Key, Object
-from soak.invariants.copies.stamps import JOB, RULE, source_key, stamped_rule, stamped_source
-from soak.invariants.copies.window import can_select, is_about, kind_of
-from soak.invariants.reads import changed_at, edited_at, latest, runs_since
+from soak.invariants.copies.stamps import JOB, RULE, differing, source_key, stamped_rule, stamped_source
+from soak.invariants.copies.window import is_about, sources_at, usable
+from soak.invariants.reads import changed_at, edited_at, is_managed, latest, runs_since
 from soak.journal import Fault
 from soak.observed import Observed
 from tests import model
@@ -29,6 +28,16 @@ def required(history: History) -> dict[Place, list[Copy]]:
     return model.desired(objects(history, RULE), objects(history, *model.FIELDS), objects(history, "Namespace"))
 
 
+def copies(history: History) -> dict[Place, Object]:
+    """Return the copies that are as rules require."""
+    found: dict[Place, Object] = {}
+    for at, every in required(history).items():
+        actual, claims = latest(history, Key(*at)), usable(every)
+        if actual and is_managed(actual, JOB) and len(claims) == 1 and not differing(actual, claims[0]):
+            found[at] = actual
+    return found
+
+
 def since(observed: Observed, place: Key) -> float:
     """Return the time since when what is required at a place, and what is there, does not change by others."""
     history, actual = observed.history, latest(observed.history, place)
@@ -37,7 +46,7 @@ def since(observed: Observed, place: Key) -> float:
         version = history.versions(key)[-1]
         rule = version.object or version.last
         if rule and is_about(rule, place):
-            keys |= {key, *(each for each in history.keys(kind_of(rule)) if can_select(rule, each, place))}
+            keys |= {key, *sources_at(history, rule, place)}
     edited = (edited_at(history, key) for key in keys)
     return max(changed_at(history, place), _excused_until(observed, place), *edited)
 
@@ -49,9 +58,8 @@ def complete_runs(observed: Observed, since: float) -> int:
 
 def _excused_until(observed: Observed, place: Key) -> float:
     """Return the end of the last fault that lets the API server refuse a copy, or that claims its name."""
-    faults: Sequence[Fault] = observed.journal.faults
-    ends = (each.ended or math.inf for each in faults if each.kind.startswith(REFUSALS) and _refuses(each, place))
-    return max(ends, default=0.0)
+    faults = (each for each in observed.journal.faults if each.kind.startswith(REFUSALS) and _refuses(each, place))
+    return max((each.ended or math.inf for each in faults), default=0.0)
 
 
 def _refuses(fault: Fault, place: Key) -> bool:

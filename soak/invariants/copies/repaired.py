@@ -7,12 +7,21 @@ from collections.abc import Iterator
 from soak.history import History, Key, Object
 from soak.invariants.copies.mistakes import may_be_mistaken
 from soak.invariants.copies.now import complete_runs, required, since
-from soak.invariants.copies.stamps import JOB, RULE, RULES, source_key, source_of, stamped_rule, stamped_source
+from soak.invariants.copies.stamps import (
+    JOB,
+    RULE,
+    RULES,
+    differing,
+    source_key,
+    source_of,
+    stamped_rule,
+    stamped_source,
+)
 from soak.invariants.copies.window import Reads, spaces_of, usable
 from soak.invariants.copies.written import why_never_adopted
 from soak.invariants.reads import MARGIN_SECONDS, RUNS, is_managed, latest, shown
 from soak.observed import Observed
-from tests.model import Copy, is_as, selects
+from tests.model import Copy, selects
 
 NO_REVISION = 1 << 63  # later than all
 
@@ -30,15 +39,15 @@ def repaired(observed: Observed) -> Iterator[str]:
 
 def differs(place: Key, copy: Copy, actual: Object | None) -> str:
     """Return that there is another object than the required one."""
-    what = "but missing" if actual is None else "but has other content"
-    return f"{shown(place)} is not as rule {copy.rule} requires it, {what}"
+    what = f"it differs in {', '.join(differing(actual, copy))}" if actual else "it is missing"
+    return f"{shown(place)} is not as rule {copy.rule} requires it: {what}"
 
 
 def is_to_write(history: History, place: Key, copy: Copy) -> bool:
     """Whether a run must write a copy, because it differs, or adopt the object of someone else."""
     actual = latest(history, place)
     if actual is None or is_managed(actual, JOB):
-        return not is_as(actual, copy)
+        return actual is None or bool(differing(actual, copy))
     rule = latest(history, Key(RULE, RULES, copy.rule))
     is_adopted = rule is not None and rule["spec"].get("conflict") == "Adopt"
     return is_adopted and not why_never_adopted(actual, [copy])
@@ -59,7 +68,8 @@ def _may_stay(observed: Observed, place: Key, copy: Copy, began: float) -> bool:
     if not source or source == source_of(copy):
         return False
     states = [each for each in reads.states(source_key(source, place.kind)) if each]
-    is_selected = reads.about(place).rule_can(lambda rule: any(selects(rule, each) for each in states))
+    rules = [rule for each in reads.about(place).rules for rule in each]
+    is_selected = any(selects(rule, each) for rule in rules for each in states)
     return is_held(reads, actual, copy, place.kind) or is_selected or may_be_mistaken(reads, stamped_rule(actual))
 
 
@@ -68,4 +78,4 @@ def is_held(reads: Reads, actual: Object | None, copy: Copy, kind: str) -> bool:
     before, after = source_key(stamped_source(actual), kind), source_key(source_of(copy), kind)
     if not is_managed(actual, JOB) or before.namespace == after.namespace or not copy.source:
         return False
-    return any(rule and before.namespace in spaces_of(rule) for rule in reads.states(stamped_rule(actual)))
+    return any(before.namespace in spaces_of(rule) for rule in reads.states(stamped_rule(actual)))

@@ -6,40 +6,51 @@ import hashlib
 
 from soak.history import Key, Object
 from soak.invariants.reads import annotations_of, labels_of
-from tests.model import Copy
+from tests.model import FIELDS, Copy
 
 JOB = "sync-copies"
 RULE = "CopyRator"  # the kind in the history
 RULES = "kube-chores"  # the namespace of the rules
-OPT_IN = "kubechores.dev/copies"
-STAMPED_RULE = "kubechores.dev/rule"
-STAMPED_SOURCE = "kubechores.dev/source"
-ORPHANS = "kubechores.dev/orphans"
-FINGERPRINT = "kubechores.dev/fingerprint"
-HUB = "kubechores.dev/hub"  # no copy of a rule in its own cluster has it
-STAMP = (  # without the fingerprint, which depends on a uid
-    "app.kubernetes.io/managed-by",
-    "kubechores.dev/job",
-    "kubechores.dev/rule-namespace",
-    "kubechores.dev/rule-hash",
-    STAMPED_RULE,
-    STAMPED_SOURCE,
-    ORPHANS,
-)
+MANAGED_BY = "app.kubernetes.io/managed-by"
+PREFIX = "kubechores.dev/"
+STAMPED_RULE, STAMPED_SOURCE, ORPHANS = f"{PREFIX}rule", f"{PREFIX}source", f"{PREFIX}orphans"
+FINGERPRINT = f"{PREFIX}fingerprint"  # depends on a uid
+HUB = f"{PREFIX}hub"  # no copy of a rule in its own cluster has it
 
 
 def stamp_of(copy: Object | None) -> dict[str, str]:
-    """Return the labels and annotations by which a copy is managed."""
+    """Return the labels and annotations by which a copy is managed, but for its fingerprint."""
     found = {**labels_of(copy), **annotations_of(copy)}
-    return {key: found[key] for key in (*STAMP, HUB) if key in found}
+    return {key: found[key] for key in found if key.startswith((MANAGED_BY, PREFIX)) and key != FINGERPRINT}
 
 
 def required_stamp(copy: Copy) -> dict[str, str]:
     """Return the stamp that a copy must have."""
     rule = f"{RULES}/{copy.rule}"
-    rule_hash = hashlib.sha256(rule.encode()).hexdigest()[:16]
-    values = ("kube-chores", JOB, RULES, rule_hash, rule, source_of(copy), copy.orphans)
-    return dict(zip(STAMP, values, strict=True))
+    return {
+        MANAGED_BY: "kube-chores",
+        f"{PREFIX}job": JOB,
+        f"{PREFIX}rule-namespace": RULES,
+        f"{PREFIX}rule-hash": hashlib.sha256(rule.encode()).hexdigest()[:16],
+        STAMPED_RULE: rule,
+        STAMPED_SOURCE: source_of(copy),
+        ORPHANS: copy.orphans,
+    }
+
+
+def differing(found: Object, copy: Copy) -> list[str]:
+    """Return the names of fields, labels and annotations that are not as required; others may have added some."""
+    kinds = FIELDS[found["kind"]]
+    contents = [
+        {name: each.get(name) for name in kinds if each.get(name) not in (None, {}, [])}
+        for each in (found, copy.content)
+    ]
+    actual, expected = (
+        {**labels_of(found), **annotations_of(found)},
+        {**copy.labels, **copy.annotations, **required_stamp(copy)},
+    )
+    fields = [name for name in kinds if contents[0].get(name) != contents[1].get(name)]
+    return [*fields, *(key for key in expected if actual.get(key) != expected[key]), *({HUB} & actual.keys())]
 
 
 def source_of(copy: Copy) -> str:
@@ -59,5 +70,5 @@ def stamped_source(copy: Object | None) -> str:
 
 def source_key(source: str, kind: str) -> Key:
     """Return the key of the source that the stamp of a copy of a kind names."""
-    *kinds, namespace, name = source.split("/")[-3:] if "/" in source else ("", source)
-    return Key(kinds[0] if kinds else kind, namespace, name)
+    *others, namespace, name = ("", "", *source.split("/"))[-3:]
+    return Key(others[0] or kind, namespace, name)

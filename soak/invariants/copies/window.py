@@ -6,7 +6,7 @@ again when it writes their copies: each source can be any of its versions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
@@ -31,45 +31,37 @@ class Window:
     @cached_property
     def outcomes(self) -> list[list[Copy]]:
         """What rules can have required at the place, each list once: of two copies, neither is created."""
-        found: list[list[Copy]] = []
-        for rules, namespace, sources in product(self.rules, self.namespaces, product(*self.sources.values())):
-            there = [each for each in sources if each]
-            copies = model.desired(rules, there, [namespace] if namespace else []).get(self.place, [])
-            if copies not in found:
-                found.append(copies)
-        return found
+        every = product(self.rules, self.namespaces, product(*self.sources.values()))
+        found = [
+            model.desired(rules, filter(None, sources), [namespace] if namespace else []).get(self.place, [])
+            for rules, namespace, sources in every
+        ]
+        return distinct(found, lambda copies: copies)
 
     @cached_property
-    def kept(self) -> set[str]:
-        """The sources that the copy can have had: it stays a copy of its source."""
-        return {stamped_source(each) for each in self.copies if is_managed(each, JOB)}
-
-    def allowed(self) -> Iterator[Copy]:
-        """Yield the copies that a run can write: the only one, that of the source it has, or of a shadowed one."""
-        for each in map(usable, self.outcomes):
-            yield from (copy for copy in each if len(each) == 1 or source_of(copy) in self.kept)
-        for key in {source_key(each, self.place.kind) for each in self.kept} & self.sources.keys():
-            yield from (
+    def allowed(self) -> list[Copy]:
+        """The copies that a run can write: the only one, that of the source it has, also if that is shadowed."""
+        kept = {stamped_source(each) for each in self.copies if is_managed(each, JOB)}
+        usual = [(copy, len(each)) for each in map(usable, self.outcomes) for copy in each]
+        found = [copy for copy, number in usual if number == 1 or source_of(copy) in kept]
+        for key in {source_key(each, self.place.kind) for each in kept} & self.sources.keys():
+            found += [
                 copy for each in replace(self, sources={key: self.sources[key]}).outcomes for copy in usable(each)
-            )
+            ]
+        return found
 
     def always(self, source: str) -> Copy | None:
         """Return a copy if one was required all the time; one of a refused source, only if it is a copy of `source`."""
-        found = [next(iter(_kept(each, source)), None) for each in self.outcomes]
+        found = [
+            next((copy for copy in each if not copy.refused or source_of(copy) == source), None)
+            for each in self.outcomes
+        ]
         return found[0] if all(found) else None
-
-    def rule_can(self, test: Callable[[Object], bool]) -> bool:
-        """Whether a rule about the place passed a test at some time."""
-        return any(test(rule) for rules in self.rules for rule in rules)
 
 
 def usable(copies: Iterable[Copy]) -> list[Copy]:
     """Return the copies whose sources are not refused."""
     return [each for each in copies if not each.refused]
-
-
-def _kept(copies: Iterable[Copy], source: str) -> list[Copy]:
-    return [each for each in copies if not each.refused or source_of(each) == source]
 
 
 class Reads:
@@ -87,17 +79,15 @@ class Reads:
         """Return what is about a place."""
         about = ([each for each in rules if is_about(each, place)] for rules in self.rules)
         rules = distinct(about, lambda rules: [essence(each) for each in rules])
-        every = [each for rules in rules for each in rules]
-        keys = {key for rule in every for key in self.history.keys(kind_of(rule)) if can_select(rule, key, place)}
+        keys = {key for each in rules for rule in each for key in sources_at(self.history, rule, place)}
         sources = {key: distinct(self.states(key), essence) for key in sorted(keys)}
         used = {
             key: states
             for key, states in sources.items()
-            if any(state and model.selects(rule, state) for rule in every for state in states)
+            if any(state and model.selects(rule, state) for each in rules for rule in each for state in states)
         }
         namespaces = distinct(self.states(Key("Namespace", "", place.namespace)), essence)
-        copies = possible(self.history, place, self.start, self.revision - 1)
-        return Window(place, rules, used, namespaces, copies)
+        return Window(place, rules, used, namespaces, possible(self.history, place, self.start, self.revision - 1))
 
 
 def _snapshots(history: History, start: float, revision: int) -> Iterator[list[Object]]:
@@ -115,24 +105,21 @@ def _snapshots(history: History, start: float, revision: int) -> Iterator[list[O
         yield [each for each in now.values() if each]
 
 
-def kind_of(rule: Object) -> str:
-    """Return the kind of a rule's sources."""
-    return model.KINDS[rule["spec"]["ruleType"]]
-
-
-def spaces_of(rule: Object) -> list[str]:
+def spaces_of(rule: Object | None) -> list[str]:
     """Return the namespaces of a rule's sources."""
-    return list(rule["spec"].get("namespaces", [rule["metadata"]["namespace"]]))
+    return list(rule["spec"].get("namespaces", [rule["metadata"]["namespace"]])) if rule else []
 
 
 def is_about(rule: Object, place: Key) -> bool:
     """Whether a rule can require a copy at a place."""
     spec = rule["spec"]
-    kind = spec.get("copyAs", {}).get("kind", kind_of(rule))
+    kind = spec.get("copyAs", {}).get("kind", model.KINDS[spec["ruleType"]])
     return bool(kind == place.kind and spec.get("targetName", place.name) == place.name)
 
 
-def can_select(rule: Object, key: Key, place: Key) -> bool:
-    """Whether an object of the rule's kind, if it has the labels, is a source of a copy at a place."""
-    name = key.name if "targetName" in rule["spec"] else place.name
-    return key.namespace in spaces_of(rule) and key.name == name and key.name in rule["spec"].get("names", [name])
+def sources_at(history: History, rule: Object, place: Key) -> list[Key]:
+    """Return the objects that are sources of a rule's copy at a place while they have the labels."""
+    spec, spaces = rule["spec"], spaces_of(rule)
+    keys = [each for each in history.keys(model.KINDS[spec["ruleType"]]) if each.namespace in spaces]
+    names = spec.get("names", [each.name for each in keys])
+    return [each for each in keys if each.name in names and ("targetName" in spec or each.name == place.name)]

@@ -2,81 +2,81 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterable, Iterator
+from operator import not_
 
-from soak.history import Object
-from soak.invariants.copies.mistakes import is_lifted
-from soak.invariants.copies.stamps import JOB, source_key, source_of, stamped_rule, stamped_source
-from soak.invariants.copies.window import Reads, Window, spaces_of
+from soak.history import Key, Object
+from soak.invariants.copies.mistakes import is_lifted, missing_namespace
+from soak.invariants.copies.stamps import (
+    JOB,
+    RULE,
+    RULES,
+    differing,
+    source_key,
+    source_of,
+    stamped_rule,
+    stamped_source,
+)
+from soak.invariants.copies.window import Reads, Window, spaces_of, usable
 from soak.invariants.reads import essence, is_managed, labels_of, shown, window_start
 from soak.observed import Observed, Write
-from tests.model import FIELDS, Copy, is_as
+from tests.model import FIELDS, Copy
 
 
 def written(observed: Observed, write: Write) -> Iterator[str]:
     """Check a create or an update of a copy."""
-    if write.verb == "delete" or not is_managed(write.after, JOB):
+    if write.verb == "delete" or write.after is None or not is_managed(write.after, JOB):
         return
-    about = f"{write.verb} of {shown(write.key)} by {write.pod}"
     reads = Reads(observed.history, window_start(observed, write), write.revision)
     window = reads.about(write.key)
-    allowed = list(window.allowed())
-    if not allowed:
-        yield f"{about}: {_why_none(window)}"
-    elif not (fitting := [copy for copy in allowed if is_as(write.after, copy)]):
-        yield f"{about}: it is not as any rule required it during the run, but {_differing(write.after or {}, allowed)}"
-    elif write.before and not is_managed(write.before, JOB) and (why := _why_not_adopted(write, window, fitting)):
-        yield f"{about}: it was not managed, and {why}"
+    fitting = [copy for copy in window.allowed if not differing(write.after, copy)]
+    problems = [_why_not_fitting(write.after, window)] if not fitting else [_why_not_adopted(write, window, fitting)]
     if not is_lifted(observed, write.pod):
-        yield from _moved(reads, write)
-    if write.before and write.after and essence(write.before) == essence(write.after):
-        yield f"{about}: it changed nothing"
+        problems.append(_moved(reads, write))
+    if fitting and not any(each.source for each in fitting):
+        missing = missing_namespace(reads, Key(RULE, RULES, fitting[0].rule), not_)
+        problems.append(missing and f"it is a bundle, and namespace {missing} of its rule did not exist")
+    if write.before and essence(write.before) == essence(write.after):
+        problems.append("it changed nothing")
+    yield from (f"{write.verb} of {shown(write.key)} by {write.pod}: {each}" for each in problems if each)
 
 
-def _why_none(window: Window) -> str:
-    claims = sorted({source_of(copy) for each in window.outcomes for copy in each if not copy.refused})
-    if len(claims) > 1 and all(window.outcomes):
+def _why_not_fitting(found: Object, window: Window) -> str:
+    claims = sorted({source_of(copy) for copies in window.outcomes for copy in usable(copies)})
+    if window.allowed:
+        names = {name for copy in window.allowed for name in differing(found, copy)}
+        return f"no rule required it so at any time of the run: it differs in {', '.join(sorted(names))}"
+    if len(claims) > 1 and all(map(usable, window.outcomes)):
         return f"{' and '.join(claims)} claimed it during the whole run"
-    refused = any(window.outcomes)
-    return "its source was refused during the whole run" if refused else "no rule required it at any time of the run"
+    return "no rule required it at any time of the run"
 
 
-def _differing(found: Object, allowed: Collection[Copy]) -> str:
-    """Return which fields differ, without values."""
-    fields = {
-        field
-        for copy in allowed
-        for field in FIELDS[found["kind"]]
-        if (found.get(field) or copy.content.get(field)) and found.get(field) != copy.content.get(field)
-    }
-    return f"differs in {', '.join(sorted(fields)) or 'labels or annotations'}"
-
-
-def _why_not_adopted(write: Write, window: Window, copies: Collection[Copy]) -> str:
-    """Return why the object of someone else may not become one of these copies; empty if it may."""
+def _why_not_adopted(write: Write, window: Window, copies: Iterable[Copy]) -> str:
+    """Return why the object of someone else may not become one of these copies; empty if it may, or is a copy."""
+    if write.before is None or is_managed(write.before, JOB):
+        return ""
     names = {copy.rule for copy in copies}
-    if not window.rule_can(lambda rule: rule["metadata"]["name"] in names and rule["spec"].get("conflict") == "Adopt"):
-        return "no rule was set to adopt it"
-    return why_never_adopted(write.before or {}, copies)
+    rules = [rule["spec"] for each in window.rules for rule in each if rule["metadata"]["name"] in names]
+    if not any(spec.get("conflict") == "Adopt" for spec in rules):
+        return "it was not managed, and no rule adopts it"
+    return why_never_adopted(write.before, copies)
 
 
-def why_never_adopted(found: Object, copies: Collection[Copy]) -> str:
+def why_never_adopted(found: Object, copies: Iterable[Copy]) -> str:
     """Return why no rule may adopt an object as one of these copies: docs/copyratorrule.md; empty if one may."""
     if any(owner.get("controller") for owner in found["metadata"].get("ownerReferences", ())):
-        return "it has a controller"
+        return "it had a controller"
     if labels_of(found).get("app.kubernetes.io/managed-by"):
-        return "another tool manages it"
+        return "another tool managed it"
     fixed = FIELDS[found["kind"]] if found.get("immutable") else {"type", "roleRef"} & {*FIELDS[found["kind"]]}
-    if not any(all(found.get(field) == copy.content.get(field) for field in fixed) for copy in copies):
-        return "it has to be recreated"
-    return ""
+    is_fitting = any(all(found.get(name) == copy.content.get(name) for name in fixed) for copy in copies)
+    return "" if is_fitting else "it had to be recreated to adopt it"
 
 
-def _moved(reads: Reads, write: Write) -> Iterator[str]:
-    """Yield that a copy became one of a source in another namespace, although its rule named that of the old one."""
+def _moved(reads: Reads, write: Write) -> str:
+    """Return that a copy became one of a source in another namespace, although its rule named that of the old one."""
     before, after = (source_key(stamped_source(each), write.key.kind) for each in (write.before, write.after))
-    if not before.name or before.namespace == after.namespace or after.kind == "CopyratorRule":
-        return
     rules = reads.states(stamped_rule(write.before))
-    if all(rule and before.namespace in spaces_of(rule) for rule in rules):
-        yield f"{write.verb} of {shown(write.key)} by {write.pod}: it was a copy of {shown(before)}"
+    is_held = before.name and before.namespace != after.namespace and after.kind != "CopyratorRule"
+    is_moved = is_held and all(before.namespace in spaces_of(rule) for rule in rules)
+    return f"it was a copy of {shown(before)}" if is_moved else ""
