@@ -1,5 +1,6 @@
 """The invariants of copies, with constructed histories."""
 
+import hashlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from soak.journal import Fault
 from soak.observed import Run
 from soak.tests.story import START, Story
 from tests.apis import Object
+from tests.certificates import certificate
+from tests.model import certificates
 
 RULE = Key("CopyRator", "kube-chores", "settings")
 SOURCE = Key("ConfigMap", "source-1", "settings")
@@ -221,7 +224,137 @@ def test_a_copy_does_not_become_one_of_another_namespace_by_itself(story: Story)
     ]
 
 
+# metadata, certificates, adoption
+
+
+@pytest.mark.parametrize(
+    ("metadata", "labels", "annotations"),
+    [
+        ({"labels": {"team": "a"}}, {"team": "a"}, {}),
+        ({"annotations": {"by": "a"}}, {}, {"by": "a"}),
+        ({"copyLabels": ["share"]}, SHARED, {}),
+        ({"copyAnnotations": ["note"]}, {}, {"note": "n"}),
+    ],
+)
+def test_a_copy_has_the_labels_and_annotations_of_its_rule(
+    story: Story, metadata: Object, labels: Object, annotations: Object
+) -> None:
+    noted = source()
+    noted["metadata"] = {**noted["metadata"], "annotations": {"note": "n"}}
+    story.past.add(-60, SOURCE, noted)
+    story.past.add(-60, RULE, rule(metadata=metadata))
+    story.write(story.run(0), 2, COPY, copied(labels=labels, annotations=annotations))
+    assert found(story, settled=True) == []
+
+    story.write(story.run(3), 4, COPY, copied())
+    (violation,) = found(story)
+    assert violation.endswith(f"it differs in {next(iter({**labels, **annotations}))}")
+
+
+ROOTS = {"keys": {"include": ["*.crt"]}, "merge": {"key": "roots"}, "targetName": "settings"}
+BUNDLED = {"kubechores.dev/source": "CopyratorRule/kube-chores/settings"}
+
+
+def bundle_of(story: Story, *names: str) -> Object:
+    """Let the rule merge the certificates of two source namespaces; return the bundle of these certificates."""
+    story.past.add(-90, Key("Namespace", "", "source-2"), namespace("source-2"))
+    story.past.add(-90, RULE, rule(namespaces=["source-1", "source-2"], targets=TEAMS, **ROOTS))
+    story.past.add(-90, SOURCE, source(data={"one.crt": certificate("one")}))
+    other = source(data={"two.crt": certificate("two")})
+    other["metadata"]["namespace"] = "source-2"
+    story.past.add(-90, SOURCE._replace(namespace="source-2"), other)
+    texts = sorted(map(certificate, names), key=lambda text: hashlib.sha256(certificates(text)[0]).digest())
+    return copied(annotations=BUNDLED, data={"roots": "".join(texts)})
+
+
+def test_a_bundle_has_the_certificates_of_all_sources(story: Story) -> None:
+    story.write(story.run(0), 2, COPY, bundle_of(story, "one", "two"))
+    assert found(story, settled=True) == []
+
+    story.write(story.run(3), 4, COPY, bundle_of(story, "one"))
+    assert any("differs in data" in each for each in found(story))
+
+
+def test_no_bundle_is_written_while_a_source_namespace_is_missing(story: Story) -> None:
+    made = bundle_of(story, "one")
+    story.past.add(-40, SOURCE._replace(namespace="source-2"), None)
+    story.past.add(-40, Key("Namespace", "", "source-2"), None)
+    run = story.run(0)
+    story.write(run, 2, COPY, made)
+
+    about = f"create of configmap/settings in team-1 by {run.pod}"
+    assert found(story) == [f"{about}: it is a bundle, and namespace source-2 of its rule did not exist"]
+
+
+@pytest.mark.parametrize("after", [None, "one"])
+def test_a_copy_of_a_refused_source_stays(story: Story, after: str | None) -> None:
+    before, made = bundle_of(story, "one", "two"), bundle_of(story, "one")
+    story.past.add(-60, COPY, before)
+    story.past.add(-50, SOURCE, source(data={"one.crt": "not a certificate"}))
+    story.write(story.run(0), 2, COPY, made if after else None)
+
+    (violation,) = found(story)
+    expected = "no rule required it" if after else "required a copy of CopyratorRule/kube-chores/settings"
+    assert expected in violation
+
+
+@pytest.mark.parametrize(
+    ("conflict", "before", "expected"),
+    [
+        ("Adopt", {}, ""),
+        ("Skip", {}, "no rule adopts it"),
+        ("Adopt", {"labels": {"app.kubernetes.io/managed-by": "Helm"}}, "another tool managed it"),
+        ("Adopt", {"ownerReferences": [{"controller": True}]}, "it had a controller"),
+        ("Adopt", {"immutable": True}, "it had to be recreated"),
+    ],
+)
+def test_an_object_becomes_a_copy_only_if_a_rule_adopts_it(
+    story: Story, conflict: str, before: Object, expected: str
+) -> None:
+    story.past.add(-60, RULE, rule(conflict=conflict))
+    fields = {"immutable": True} if "immutable" in before else {}
+    story.past.add(-50, COPY, {"metadata": {"name": "settings", "namespace": "team-1", **before}, "data": {}, **fields})
+    story.write(story.run(0), 2, COPY, copied())
+
+    assert [expected in each for each in found(story)] == [True] * bool(expected)
+
+
+def test_a_rule_adopts_an_object_within_two_runs(story: Story) -> None:
+    story.past.add(-60, RULE, rule(conflict="Adopt"))
+    story.past.add(-50, COPY, {"metadata": {"name": "settings", "namespace": "team-1"}, "data": {}})
+    story.run(0)
+    assert found(story) == []
+
+    story.run(60)
+    (violation,) = found(story)
+    assert violation.startswith("configmap/settings in team-1 is not as rule settings requires it: it differs in data")
+
+
 # deletions
+
+
+@pytest.mark.parametrize(
+    ("orphans", "annotation", "number"),
+    [("Retain", "Delete", 1), ("Delete", "Retain", 0), (None, "Retain", 1), (None, "Delete", 0)],
+)
+def test_an_orphan_is_retained_as_its_rule_or_else_its_annotation_has_it(
+    story: Story, orphans: str | None, annotation: str, number: int
+) -> None:
+    add_copy(story, copied(annotations={"kubechores.dev/orphans": annotation}))
+    story.past.add(-40, SOURCE, None)
+    story.past.add(-40, RULE, rule(orphans=orphans) if orphans else None)
+    story.write(story.run(0), 2, COPY, None)
+
+    violations = found(story)
+    assert len(violations) == number and all("it was to be retained" in each for each in violations)
+
+
+def test_a_retained_copy_may_be_there_when_everything_settled(story: Story) -> None:
+    add_copy(story)
+    story.past.add(-40, SOURCE, None)
+    story.past.add(-40, RULE, rule(orphans="Retain"))
+
+    assert found(story, settled=True) == []
 
 
 def test_a_copy_that_no_rule_requires_is_deleted(story: Story) -> None:

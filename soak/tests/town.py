@@ -35,7 +35,7 @@ class Town:
     def __init__(self, world: World, folder: Path, seed: int) -> None:
         self.now, self.random = 0.0, random.Random(seed)
         self.story, self.api = Story(JOB, folder), sandbox_api(world.sandbox, folder)
-        self._world = world
+        self._world, self._new = world, list[Run]()
         lab: Any = SimpleNamespace(api=self.api, journal=self.story.journal, random=lambda name: self.random)
         self.tenants = Copies(lab)
         self._checks = [each.check for each in (*ours.invariants(), *invariants())]
@@ -61,8 +61,10 @@ class Town:
         self.story.past.add(self.now, Key("Pod", "kube-chores", run.pod), pod)
         ran = self._world.run(*arguments)
         self.look(run)
-        self.story.runs[-1] = replace(run, exit_code=ran.exit_code, log=ran.stdout)
-        return self.story.runs[-1]
+        ended = replace(run, exit_code=ran.exit_code, log=ran.stdout)
+        self.story.runs[-1] = ended
+        self._new.append(ended)
+        return ended
 
     def settle(self) -> list[str]:
         """Run until everything settled, and confirm what the brake blocks; return the violations."""
@@ -73,8 +75,9 @@ class Town:
 
     def violations(self, *, settled: bool = False) -> list[str]:
         """Return what is wrong since the last call."""
-        found = self.story.violations(self._checks, settled=settled)
-        self.story.writes.clear()
+        observed = replace(self.story.observed(settled=settled), runs=self._new)
+        found = [each for check in self._checks for each in check(observed)]
+        self.story.writes, self._new = [], []
         return found
 
     def look(self, run: Run | None = None) -> None:
