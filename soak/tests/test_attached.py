@@ -15,7 +15,7 @@ RULE, SECRET = Key("CopyRator", "kube-chores", "settings"), Key("Secret", "sourc
 COPY, ACCOUNT = Key("Secret", "team-1", "login"), Key("ServiceAccount", "team-1", "default")
 PULL: Object = {"type": "kubernetes.io/dockerconfigjson", "data": {".dockerconfigjson": "e30="}}
 ATTACHED = {"attachTo": {"serviceAccounts": ["default", "build-*"]}}
-STAMPS = {"annotations": {"kubechores.dev/source": "source-1/login"}}
+STAMPS: Object = {"annotations": {"kubechores.dev/source": "source-1/login"}}
 
 
 def attaching(**spec: Any) -> Object:

@@ -251,8 +251,8 @@ def test_a_copy_has_the_labels_and_annotations_of_its_rule(
     assert violation.endswith(f"it differs in {next(iter({**labels, **annotations}))}")
 
 
-ROOTS = {"keys": {"include": ["*.crt"]}, "merge": {"key": "roots"}, "targetName": "settings"}
-BUNDLED = {"kubechores.dev/source": "CopyratorRule/kube-chores/settings"}
+ROOTS: Object = {"keys": {"include": ["*.crt"]}, "merge": {"key": "roots"}, "targetName": "settings"}
+BUNDLED: Object = {"kubechores.dev/source": "CopyratorRule/kube-chores/settings"}
 
 
 def bundle_of(story: Story, *names: str) -> Object:
@@ -284,6 +284,20 @@ def test_no_bundle_is_written_while_a_source_namespace_is_missing(story: Story) 
 
     about = f"create of configmap/settings in team-1 by {run.pod}"
     assert found(story) == [f"{about}: it is a bundle, and namespace source-2 of its rule did not exist"]
+
+
+@pytest.mark.parametrize(("recorded", "number"), [("1", 0), ("2", 1)])
+def test_a_bundle_stays_while_a_source_namespace_was_recreated(story: Story, recorded: str, number: int) -> None:
+    add_copy(story, bundle_of(story, "one", "two"))
+    story.past.add(-40, Key("Namespace", "", "source-2"), namespace("source-2", uid="2"))
+    known = rule(namespaces=["source-1", "source-2"], targets=TEAMS, **ROOTS)
+    known["status"]["sourceNamespaces"] = [{"name": "source-2", "uid": recorded}]
+    story.past.add(-40, RULE, known)
+    story.past.add(-40, SOURCE._replace(namespace="source-2"), None)
+    story.past.add(-1, Key("Pod", "kube-chores", "any"), {"metadata": {}})
+    story.run(0, 4)
+
+    assert ["ended with 4" in each for each in found(story)] == [True] * number
 
 
 @pytest.mark.parametrize("after", [None, "one"])

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from soak.history import LATE_SECONDS, History, Key
+from soak.history import LATE_SECONDS, History, Key, Object
 from soak.invariants.copies.attached import may_be_removed, removed
 from soak.invariants.copies.deleted import is_recreated
 from soak.invariants.copies.mistakes import is_lifted, is_open, is_retained, may_be_mistaken
 from soak.invariants.copies.repaired import is_held
-from soak.invariants.copies.stamps import JOB, RULE, stamped_source
-from soak.invariants.copies.window import Reads
+from soak.invariants.copies.stamps import JOB, RULE, RULES, stamped_source
+from soak.invariants.copies.window import Reads, Window
 from soak.invariants.ours import COPIED
 from soak.invariants.reads import MARGIN_SECONDS, is_known, is_managed, latest, window_start
 from soak.observed import Observed, Run, Write
@@ -69,18 +69,21 @@ def _has_reason(observed: Observed, run: Run) -> bool:
     doubtful: Counter[str] = Counter()
     for key in (key for kind in COPIED for key in observed.history.keys(kind)):
         copies = [each for each in reads.states(key) if is_managed(each, JOB)]
-        if not copies:
-            continue
-        window = reads.about(key)
-        if any(is_held(reads, copy, each, key.kind) for copy in copies for each in window.allowed):
+        window = reads.about(key) if copies else None
+        if window and any(is_held(reads, copy, each, key.kind) for copy in copies for each in window.allowed):
             return True
-        doubtful[key.kind] += any(
-            not window.always(stamped_source(copy)) and not is_retained(reads, copy) for copy in copies
-        )
+        doubtful[key.kind] += any(window and _may_be_orphan(reads, window, copy) for copy in copies)
     accounts = [key for key in observed.history.keys("ServiceAccount") if may_be_removed(reads, key)]
     if len(accounts) > BRAKE or any(number > BRAKE for number in doubtful.values()):
         return True
     return any(doubtful.values()) and any(may_be_mistaken(reads, key) for key in observed.history.keys(RULE))
+
+
+def _may_be_orphan(reads: Reads, window: Window, copy: Object | None) -> bool:
+    """Whether a run can have found no rule that requires a copy: a bundle also needs the namespaces of all sources."""
+    required = window.always(stamped_source(copy))
+    is_required = required and (required.source or not may_be_mistaken(reads, Key(RULE, RULES, required.rule)))
+    return not is_required and not is_retained(reads, copy)
 
 
 def _revision_at(history: History, seconds: float) -> int:
