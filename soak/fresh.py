@@ -15,10 +15,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from soak.history import Key, Object
-from soak.invariants.copies.attached import names_of, recorded
 from soak.invariants.copies.stamps import ORPHANS, stamp_of
-from soak.invariants.ours import BASELINE, PULLS, WORKLOADS
-from soak.invariants.reads import annotations_of, is_managed, is_terminating, labels_of, shown
+from soak.invariants.ours import BASELINE, WORKLOADS
+from soak.invariants.reads import annotations_of, is_managed, is_terminating, shown
 from tests.apis import Api, ApiError, real_api
 from tests.control_plane import ROOT, control_plane
 from tests.model import FIELDS
@@ -111,11 +110,8 @@ def _without_identity(obj: Object) -> Object:
     """Return an object as a user would apply it."""
     metadata = {key: value for key, value in obj["metadata"].items() if key in _KEPT}
     annotations = metadata.get("annotations") or {}
-    metadata["annotations"] = {key: value for key, value in annotations.items() if key not in (BASELINE, PULLS)}
+    metadata["annotations"] = {key: value for key, value in annotations.items() if key != BASELINE}
     made = {**obj, "metadata": metadata}
-    if obj["kind"] == "ServiceAccount":
-        metadata["labels"] = {key: value for key, value in labels_of(obj).items() if key != PULLS}
-        made["imagePullSecrets"] = [{"name": name} for name in names_of(obj) if name not in recorded(obj)]
     if obj["kind"] == "Pod":
         spec = dict(obj["spec"])
         spec.pop("nodeName", None)  # a pod of a node that does not exist is deleted
@@ -153,8 +149,6 @@ def _results(api: Api) -> dict[Key, Object]:
             key = Key(kind, each["metadata"]["namespace"], each["metadata"]["name"])
             if kind in FIELDS and is_managed(each, "sync-copies"):
                 found[key] = {**{name: each.get(name) for name in FIELDS[kind]}, **stamp_of(each)}
-            elif kind == "ServiceAccount" and recorded(each):
-                found[key] = {"attached": sorted(recorded(each))}
             elif kind in WORKLOADS and BASELINE in annotations_of(each):
                 found[key] = {}
             elif kind == "FarmPod" and is_managed(each, "farm-pods"):
@@ -163,11 +157,14 @@ def _results(api: Api) -> dict[Key, Object]:
     return found
 
 
+def _may_stay(key: Key, found: Object) -> bool:
+    """Whether no job removes what a fresh cluster lacks: a retained copy, the baseline of a workload that opted out."""
+    return key.kind in WORKLOADS or found.get(ORPHANS) == "Retain"
+
+
 def _differing(soaked: dict[Key, Object], fresh: dict[Key, Object]) -> Iterator[str]:
     for key in sorted({*soaked, *fresh}):
-        if key not in fresh and soaked[key].get(ORPHANS) == "Retain":
-            continue
-        if key not in fresh and key.kind not in WORKLOADS:  # a baseline stays if a workload opts out
+        if key not in fresh and not _may_stay(key, soaked[key]):
             yield f"{shown(key)} would not exist in a fresh cluster"
         elif key not in soaked:
             yield f"{shown(key)} is missing, and exists in a fresh cluster"

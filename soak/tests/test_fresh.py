@@ -34,6 +34,13 @@ class Cluster:
         return [self._copy] if kind == "ConfigMap" else []
 
 
+class Empty:
+    """An API server without copies."""
+
+    def items(self, version: str, kind: str) -> list[Object]:
+        return []
+
+
 @pytest.mark.parametrize("key", ["kubechores.dev/fingerprint", "example.com/note"])
 def test_the_key_of_a_fingerprint_is_another_one_in_a_fresh_cluster(key: str) -> None:
     soaked: Any = Cluster(**{key: "another"})
@@ -48,3 +55,11 @@ def test_the_rest_of_a_stamp_is_the_same_in_a_fresh_cluster(key: str) -> None:
     fresh: Any = Cluster()
 
     assert compare(soaked, fresh) == [f"configmap/settings in team-1 is not as in a fresh cluster: {key}"]
+
+
+@pytest.mark.parametrize(("orphans", "number"), [("Delete", 1), ("Retain", 0)])
+def test_only_a_retained_copy_may_be_missing_in_a_fresh_cluster(orphans: str, number: int) -> None:
+    soaked: Any = Cluster(**{"kubechores.dev/orphans": orphans})
+    fresh: Any = Empty()
+
+    assert compare(soaked, fresh) == ["configmap/settings in team-1 would not exist in a fresh cluster"] * number

@@ -67,11 +67,12 @@ class Town:
         return ended
 
     def settle(self) -> list[str]:
-        """Run until everything settled, and confirm what the brake blocks; return the violations."""
+        """Run until everything settled, and confirm what the brake blocks; return what is wrong then."""
         for _ in range(2):
             if self.run().exit_code == BRAKE:
                 self.run("--max-deletes", "1000")
-        return [*self.violations(), *self.violations(settled=True)]
+        failed = [each.log for each in (self.run(),) if each.exit_code]
+        return [*self.violations(), *self.violations(settled=True), *failed]
 
     def violations(self, *, settled: bool = False) -> list[str]:
         """Return what is wrong since the last call."""
