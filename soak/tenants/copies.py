@@ -13,7 +13,7 @@ from functools import partial
 from soak.invariants import copies
 from soak.invariants.copies.mistakes import OPT_IN
 from soak.invariants.copies.stamps import JOB
-from soak.invariants.reads import annotations_of, is_managed, labels_of
+from soak.invariants.reads import annotations_of, is_managed, is_terminating, labels_of
 from soak.journal import Fault
 from soak.lab import Action, Lab
 from soak.observed import Invariant
@@ -123,7 +123,10 @@ class Copies:
 
     def _create_namespace(self, name: str) -> None:
         """Create a namespace, and the ServiceAccounts of a team, if they are missing."""
-        if not self._api.get(namespace_object(name)):
+        found = self._api.get(namespace_object(name))
+        if found and is_terminating(found):
+            return
+        if not found:
             self._api.put(self._namespace(name))
         for account in (self._account(name, each) for each in (ACCOUNTS if name in TEAMS else ())):
             if not self._api.get(account):

@@ -139,6 +139,17 @@ def test_a_run_removes_the_name_of_a_copy_that_stays_from_at_most_ten(
     assert found(story) == [f"{run.pod} removed names from {number} objects of kind ServiceAccount"] * violations
 
 
+def test_copies_of_service_accounts_do_not_count_as_changed_names(story: Story) -> None:
+    run = story.run(0)
+    for number in range(11):
+        key = ACCOUNT._replace(name=f"robot-{number}")
+        made = copied(key.name)
+        story.past.add(-50, key, made | {"imagePullSecrets": [{"name": "login"}]})
+        story.write(run, 2, key, made | {"imagePullSecrets": []})
+
+    assert not any("removed names" in each for each in found(story))
+
+
 @pytest.mark.parametrize(("number", "violations"), [(11, 0), (10, 1)])
 def test_more_names_to_remove_are_the_reason_of_a_run_that_the_brake_stopped(
     story: Story, number: int, violations: int

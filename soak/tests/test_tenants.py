@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from jobs.kit.api import transport
 from soak import journal
 from soak.tenants import copies
 from soak.tenants.rules import CHANGES, RULES, variants
@@ -30,6 +31,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtur
     clock = SimpleNamespace(time=lambda: START + (made[0].now if made else 0))
     for module in (copies, journal):
         monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(transport, "IN_FLIGHT", 1)  # so that a tenant acts between two requests
     with town(tmp_path, getattr(request, "param", 1)) as there:
         made.append(there)
         yield there
@@ -72,7 +74,7 @@ def test_no_run_violates_an_invariant_whatever_tenants_do(here: Town) -> None:
     for _ in range(30):
         for _ in range(here.random.randint(1, 6)):
             here.act()
-        run = here.run()
+        run = here.run(meanwhile=here.random.choice((None, here.random.randint(0, 60))))
         assert here.violations() == [], run.log
     for _ in range(3):  # a deleted namespace comes first, then its objects
         here.tenants.resolve()

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from kubesandbox import Fault
 from soak.history import KINDS, Key, Object
 from soak.invariants import ours
 from soak.invariants.copies import invariants
@@ -18,7 +19,7 @@ from soak.invariants.ours import COPIED
 from soak.invariants.reads import is_terminating
 from soak.observed import Run
 from soak.tenants.copies import Copies
-from soak.tests.story import Story
+from soak.tests.story import START, Story
 from tests import embedded
 from tests.apis import ApiError, sandbox_api, wait_for
 from tests.fault_world import World, served
@@ -53,18 +54,28 @@ class Town:
     def _is_quiet(self) -> bool:
         return not any(is_terminating(each) for each in self.api.items("v1", "Namespace"))
 
-    def run(self, *arguments: str) -> Run:
-        """Run the job."""
+    def run(self, *arguments: str, meanwhile: int | None = None) -> Run:
+        """Run the job; tenants act meanwhile, before its request of a number."""
         self.now += 50
-        run = self.story.run(self.now, seconds=1.0)
+        run = self.story.run(self.now)
         pod = {"metadata": {"name": run.pod}, "spec": {"containers": [{"args": arguments}]}}
-        self.story.past.add(self.now, Key("Pod", "kube-chores", run.pod), pod)
+        key = Key("Pod", "kube-chores", run.pod)
+        self.story.past.add(self.now, key, pod)
+        if meanwhile is not None:
+            self._world.sandbox.inject(Fault(kind="call-before", call=lambda: self._meet(run), skip=meanwhile))
         ran = self._world.run(*arguments)
+        self._world.sandbox.clear_faults()
         self.look(run)
-        ended = replace(run, exit_code=ran.exit_code, log=ran.stdout)
+        self.story.past.add(self.now, key, pod)  # its status
+        ended = replace(run, exit_code=ran.exit_code, log=ran.stdout, ended=START + self.now)
         self.story.runs[-1] = ended
         self._new.append(ended)
         return ended
+
+    def _meet(self, run: Run) -> None:
+        self.look(run)
+        for _ in range(self.random.randint(1, 3)):
+            self.act()
 
     def settle(self) -> list[str]:
         """Run until everything settled, and confirm what the brake blocks; return what is wrong then."""

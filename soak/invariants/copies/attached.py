@@ -37,8 +37,9 @@ def recorded(account: Object | None) -> set[str]:
 
 
 def removed(write: Write) -> set[str]:
-    """Return the names that a write removed from a ServiceAccount."""
-    return {*names_of(write.before)} - {*names_of(write.after)} if write.key.kind == "ServiceAccount" else set()
+    """Return the names that a write removed from a ServiceAccount that is not a copy."""
+    is_copy = is_managed(write.before, JOB) or is_managed(write.after, JOB)
+    return set() if is_copy else {*names_of(write.before)} - {*names_of(write.after)}
 
 
 def patched(observed: Observed, write: Write) -> Iterator[str]:
