@@ -116,6 +116,16 @@ def test_service_accounts_are_changed_within_two_runs(
     assert found(story, settled=True) == [f"serviceaccount/default in team-1 {violation}"]
 
 
+@pytest.mark.parametrize(("exit_code", "number"), [(0, 1), (4, 0)])
+def test_a_name_stays_while_the_brake_may_block_that_it_is_removed(story: Story, exit_code: int, number: int) -> None:
+    story.past.add(-60, RULE, attaching())
+    story.past.add(-50, ACCOUNT, account("login", record="login"))
+    for seconds in (0, 60):
+        story.run(seconds, exit_code)
+
+    assert len([each for each in found(story) if "which no rule attaches" in each]) == number
+
+
 def test_the_name_of_a_retained_copy_may_stay(story: Story) -> None:
     story.past.add(-60, SECRET, None)
     story.past.add(-60, RULE, attaching(orphans="Retain", **ATTACHED))
