@@ -11,7 +11,7 @@ from kubesandbox import Fault
 from tests.apis import Api, sandbox_api
 from tests.every_job.sync_copies import rules
 from tests.fault_world import Built, World
-from tests.worlds import at, configmap, namespace_object, rule
+from tests.worlds import at, configmap, content, namespace_object, rule, service_account
 
 pytestmark = pytest.mark.parametrize("built", ["sync-copies"], indirect=True)
 
@@ -139,3 +139,19 @@ def test_copies_of_a_rule_that_appears_during_a_run_stay(built: Built, tmp_path:
             if not api.get(at("team-b", late)):
                 wrong.append(built.name(number))
     assert wrong == []
+
+
+def test_a_copy_that_is_deleted_before_it_is_read_for_its_update_is_created_again(world: World, tmp_path: Path) -> None:
+    api, source = sandbox_api(world.sandbox, tmp_path), service_account("home")
+    copy = at("team-a", source)
+    for each in (source, rule("robots", "home", "team-a", ruleType="serviceaccount")):
+        api.create(each)
+    world.run()
+    api.patch(copy, {"automountServiceAccountToken": True})
+    delete = partial(api.delete, copy)
+    world.sandbox.inject(Fault("GET", api.path(copy), kind="call-before", call=delete, skip=1))
+
+    ran = world.run()
+
+    assert (ran.exit_code, "failed" in ran.summary) == (0, False)
+    assert content(api.get(copy)) == content(api.get(source))

@@ -275,11 +275,18 @@ class _Writer:
     def _read_source(self, key: ObjectKey, written: ObjectKey) -> bytes:
         """Return an object; the last one stays in memory, unless it is the one that is written."""
         if key == written:
-            return self._read(key)
+            return self._read_written(key)
         if key not in self.sources:
             self.sources.clear()  # copies of one source follow each other: one source at a time is enough
             self.sources[key] = self._read(key)
         return self.sources[key]
+
+    def _read_written(self, key: ObjectKey) -> bytes:
+        """Return the object that is written; if it was deleted, that is the conflict which its update would have."""
+        try:
+            return self._read(key)
+        except ApiError as error:
+            raise ApiError(409, error.message) if error.status == 404 else error from None
 
     def _read(self, key: ObjectKey) -> bytes:
         requested = (self.resources[key.kind], key.namespace, key.name, True)
