@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from operator import not_
 
 from soak.history import Key, Object
@@ -32,10 +32,7 @@ def written(observed: Observed, write: Write) -> Iterator[str]:
     fitting = [copy for copy in window.allowed if not differing(write.after, copy)]
     problems = [_why_not_fitting(write.after, window)] if not fitting else [_why_not_adopted(write, window, fitting)]
     if not is_lifted(observed, write.pod):
-        problems.append(_moved(reads, write))
-    if fitting and not any(each.source for each in fitting):
-        missing = missing_namespace(reads, Key(RULE, RULES, fitting[0].rule), not_)
-        problems.append(missing and f"it is a bundle, and namespace {missing} of its rule did not exist")
+        problems += [_moved(reads, write), _incomplete(reads, fitting)]
     if write.before and essence(write.before) == essence(write.after):
         problems.append("it changed nothing")
     yield from (f"{write.verb} of {shown(write.key)} by {write.pod}: {each}" for each in problems if each)
@@ -71,6 +68,14 @@ def why_never_adopted(found: Object, copies: Iterable[Copy]) -> str:
     fixed = FIELDS[found["kind"]] if found.get("immutable") else {"type", "roleRef"} & {*FIELDS[found["kind"]]}
     is_fitting = any(all(found.get(name) == copy.content.get(name) for name in fixed) for copy in copies)
     return "" if is_fitting else "it had to be recreated to adopt it"
+
+
+def _incomplete(reads: Reads, copies: Sequence[Copy]) -> str:
+    """Return that a bundle was written without the sources of a namespace that did not exist."""
+    if not copies or any(each.source for each in copies):
+        return ""
+    missing = missing_namespace(reads, Key(RULE, RULES, copies[0].rule), not_)
+    return missing and f"it is a bundle, and namespace {missing} of its rule did not exist"
 
 
 def _moved(reads: Reads, write: Write) -> str:
