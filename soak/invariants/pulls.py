@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from soak.history import Key, Object, Version
+from soak.invariants.mirrors import as_specified, healthy
 from soak.journal import Fault
 from soak.observed import Invariant, Observed
 
@@ -308,29 +308,6 @@ def _text(path: Path) -> str:
         return ""
 
 
-def healthy(names: Callable[[], list[str]]) -> Callable[[Observed], Iterator[str]]:
-    """Return a check that each of these RegistryMirrors is healthy when nothing happens any more."""
-
-    def check(observed: Observed) -> Iterator[str]:
-        if not observed.settled:
-            return
-        found = {each.key.name: each.object or {} for each in observed.history.now("RegistryMirror")}
-        for name in names():
-            ready = _ready(found.get(name, {}))
-            # docs/mirror-volume.md: `cache-corrupt` for 24 hours after a blob was changed
-            blobs = observed.journal.faults_between(0, observed.until, "tenant-mirror-blob")
-            corrupt = any(each.detail.endswith(f" {name}") for each in blobs)
-            if ready.get("reason") not in ("Healthy", "NeverUsed", *(["CacheCorrupt"] if corrupt else [])):
-                yield f"RegistryMirror {name} is not healthy at the end: {ready.get('reason')}: {ready.get('message')}"
-
-    return check
-
-
-def _ready(mirror: Object) -> dict[str, Any]:
-    conditions = (mirror.get("status") or {}).get("conditions") or []
-    return next((dict(each) for each in conditions if each["type"] == "Ready"), {})
-
-
 def invariants(mirrors: Callable[[], list[Expected]], foreign: Mapping[Path, str]) -> list[Invariant]:
     """Return the invariants of mirrors."""
     known = mirrors()
@@ -339,5 +316,6 @@ def invariants(mirrors: Callable[[], list[Expected]], foreign: Mapping[Path, str
         Invariant("pulls", Pulls(fallbacks, {each.host: each.pod for each in known})),
         Invariant("foreign-files", ForeignFiles(foreign)),
         Invariant("hosts-toml", HostsToml(mirrors)),
-        Invariant("mirrors-healthy", healthy(lambda: [each.name for each in mirrors()])),
+        Invariant("mirrors-healthy", healthy([each.name for each in known])),
+        Invariant("mirrors-as-specified", as_specified),
     ]

@@ -30,6 +30,7 @@ from tests.mirrors import NAMESPACE, NODES, registry_mirror
 from tests.namespaces import CONTAINERD
 from tests.one_node import UPSTREAM, Node
 from tests.upstream import Upstream, new_layer
+from tests.walk.mirrors import OTHER, TOLERATION, found, shown
 
 PODS = 4
 BLOBS = 3  # of an image: the manifest, its configuration and a layer
@@ -52,6 +53,15 @@ EDITS: tuple[tuple[str, Object], ...] = (
     ("StatefulSet", {"spec": {"template": {"spec": {"automountServiceAccountToken": True}}}}),
     ("DaemonSet", {"spec": {"updateStrategy": {"type": "OnDelete", "rollingUpdate": None}}}),
     ("DaemonSet", {"spec": {"template": {"spec": {"automountServiceAccountToken": True}}}}),
+)
+# What users change, each with a new rollout. The other fields decide whether pulls succeed: tests/node/test_walk.py.
+PRIORITY = "soak-mirrors"
+CHANGES: tuple[Object, ...] = (
+    *({"ttl": each} for each in ("10m", "20m", "30m")),
+    *({"resources": each} for each in ({"requests": {"cpu": "20m"}, "limits": {"memory": "400Mi"}}, None)),
+    *({"priorityClassName": each} for each in (PRIORITY, None)),
+    *({"tolerations": each} for each in ([TOLERATION], [OTHER, TOLERATION], None)),
+    *({"registryTolerations": each} for each in ([TOLERATION], [OTHER, TOLERATION], None)),
 )
 
 
@@ -122,6 +132,8 @@ class Mirrors:
         self._registries = [self._start(name, fallback) for name, fallback in fallbacks.items()]
         self._foreign = self._write_foreign()
         trust(lab)
+        priority = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": PRIORITY}}
+        self._api.put({**priority, "value": 1000})
         self._api.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": pulls.NAMESPACE}})
         for each in self._registries:
             self._add_volume(each)
@@ -207,7 +219,7 @@ class Mirrors:
             "delete-hosts-toml": (1, self._broken("hosts-deleted", self._delete_hosts)),
             "edit-hosts-toml": (2, self._broken("hosts-edited", self._edit_hosts)),
             "break-hosts-toml": (1, self._broken("hosts-broken", self._break_hosts)),
-            "edit-mirror": (1, self._broken("ttl", self._edit_ttl)),
+            "edit-mirror": (2, self._broken("spec", self._edit_mirror)),
             "request-storage": (1, self._request_storage),
             "recreate-mirror": (1, self._broken("recreated", self._recreate)),
             "truncate-blob": (2, self._broken("blob", self._truncate)),
@@ -497,12 +509,12 @@ class Mirrors:
         self._api.patch(stateful_set, {"spec": {"replicas": 0}})
         return lambda: bool(self._api.read(stateful_set)["spec"]["replicas"])
 
-    def _edit_ttl(self, registry: Registry, chosen: random.Random) -> Callable[[], bool]:
-        uid = self._uid(registry, "Pod")
-        before = self._api.read(registry.rule())["spec"]["ttl"]
-        ttl = chosen.choice([each for each in ("10m", "20m", "30m") if each != before])
-        self._api.patch(registry.rule(), {"spec": {"ttl": ttl}})
-        return lambda: self._uid(registry, "Pod") not in ("", uid)
+    def _edit_mirror(self, registry: Registry, chosen: random.Random) -> Callable[[], bool]:
+        before = self._api.read(registry.rule())["spec"]
+        other = [each for each in CHANGES if any(before.get(name) != value for name, value in each.items())]
+        spec = self._api.patch(registry.rule(), {"spec": chosen.choice(other)})["spec"]
+        resources = [self._object(registry, kind) for kind in ("PersistentVolumeClaim", "StatefulSet", "DaemonSet")]
+        return lambda: found({each["kind"]: self._api.read(each) for each in resources}) == shown(spec)
 
     def _request_storage(self) -> None:
         """Request more storage, which this volume cannot provide: `volume-too-small` until resolve.

@@ -1,15 +1,23 @@
 """The invariants of mirrors, with constructed histories."""
 
+import json
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from jobs.core.mirror_audit.desired import NODE_IMAGE, Mirror
+from jobs.core.mirror_audit.registry_mirrors import RegistryMirror, parse_registry_mirror
+from jobs.kit.values.model import ObjectKey
+from jobs.kit.values.reads import Head
 from soak.history import Key, Object, Version
-from soak.invariants.pulls import CACHED, Expected, ForeignFiles, HostsToml, Pulls, healthy
+from soak.invariants.mirrors import as_specified, healthy
+from soak.invariants.pulls import CACHED, Expected, ForeignFiles, HostsToml, Pulls
 from soak.journal import Fault, Journal
 from soak.observed import Observed
+from soak.tenants.mirrors import CHANGES
+from tests.mirrors import NAMESPACE, registry_mirror
 
 HOST = "10.88.0.1:7001"
 START = 1_800_000_000.0
@@ -329,7 +337,7 @@ def test_a_file_with_another_address(past: Past, journal: Journal, tmp_path: Pat
 def test_health_at_the_end(past: Past, journal: Journal, reason: str, number: int) -> None:
     conditions = [{"type": "Ready", "status": "False", "reason": reason, "message": "text"}]
     past.add("RegistryMirror", "soak", 0, {"status": {"conditions": conditions}}, namespace="")
-    check = healthy(lambda: ["soak"])
+    check = healthy(["soak"])
     assert list(check(observed(past, journal, 0))) == []
     assert len(list(check(observed(past, journal, 0, settled=True)))) == number
 
@@ -338,8 +346,37 @@ def test_a_blob_that_was_changed_is_reported_for_a_day(past: Past, journal: Jour
     fault(journal, "tenant-mirror-blob", -300, -200)
     conditions = [{"type": "Ready", "status": "False", "reason": "CacheCorrupt", "message": "text"}]
     past.add("RegistryMirror", "soak", 0, {"status": {"conditions": conditions}}, namespace="")
-    assert list(healthy(lambda: ["soak"])(observed(past, journal, 0, settled=True))) == []
+    assert list(healthy(["soak"])(observed(past, journal, 0, settled=True))) == []
 
 
 def test_a_mirror_that_does_not_exist(past: Past, journal: Journal) -> None:
-    assert len(list(healthy(lambda: ["soak"])(observed(past, journal, 0, settled=True)))) == 1
+    assert len(list(healthy(["soak"])(observed(past, journal, 0, settled=True)))) == 1
+
+
+def resources_of(**spec: object) -> list[Object]:
+    """The resources that the job makes of a RegistryMirror."""
+    rule = registry_mirror("soak", HOST, **spec)
+    parsed = parse_registry_mirror(Head(ObjectKey("RegistryMirror", "soak")), json.dumps(rule["spec"]).encode())
+    assert isinstance(parsed, RegistryMirror)
+    return [each.document() for each in Mirror(parsed, NAMESPACE, NODE_IMAGE, "10.0.0.7").resources]
+
+
+@pytest.mark.parametrize("spec", [each for each in CHANGES if None not in each.values()], ids=json.dumps)
+def test_a_mirror_that_is_as_it_was_specified_before(past: Past, journal: Journal, spec: Object) -> None:
+    past.add("RegistryMirror", "soak", 0, registry_mirror("soak", HOST, **spec), namespace="")
+    for each in resources_of(**spec):
+        past.add(each["kind"], each["metadata"]["name"], 0, each, each["metadata"]["namespace"])
+    assert list(as_specified(observed(past, journal, 0, settled=True))) == []
+
+    other = {"ttl": "40m", "resources": {"requests": {"cpu": "30m"}}, "storage": {"size": "7Gi"}}
+    past.add("RegistryMirror", "soak", 1, registry_mirror("soak", HOST, **other), namespace="")
+
+    assert list(as_specified(observed(past, journal, 1))) == []
+    (wrong,) = as_specified(observed(past, journal, 1, settled=True))
+    assert {"ttl", "resources", "size"} <= {*wrong.rpartition(": ")[2].split(", ")}
+
+
+def test_a_mirror_without_resources(past: Past, journal: Journal) -> None:
+    past.add("RegistryMirror", "soak", 0, registry_mirror("soak", HOST), namespace="")
+    (wrong,) = as_specified(observed(past, journal, 0, settled=True))
+    assert "has no DaemonSet, PersistentVolumeClaim, StatefulSet" in wrong
