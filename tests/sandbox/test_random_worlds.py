@@ -317,8 +317,9 @@ def _converges(world: World, meanwhile: int | None = None) -> None:
     before = sync_copies.objects(world)
     specs = [each["spec"] for each in sync_copies.rules(world).values()]
     if meanwhile is not None:
-        world.sandbox.inject(Fault(kind="call-before", call=world.run_elsewhere, skip=meanwhile))
-        world.run()
+        with world.run_elsewhere() as run:
+            world.sandbox.inject(Fault(kind="call-before", call=run, skip=meanwhile))
+            world.run()
         world.sandbox.clear_faults()
     ran = world.run()
     assert ran.exit_code in (0, 2, 4), ran
