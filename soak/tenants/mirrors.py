@@ -21,6 +21,8 @@ from functools import partial
 from pathlib import Path
 
 from soak.invariants import pulls
+from soak.invariants.pulls.files import Expected
+from soak.invariants.pulls.read import CACHED, PULLS_NAMESPACE
 from soak.journal import Fault
 from soak.lab import Action, Lab
 from soak.observed import Invariant
@@ -134,7 +136,7 @@ class Mirrors:
         trust(lab)
         priority = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": PRIORITY}}
         self._api.put({**priority, "value": 1000})
-        self._api.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": pulls.NAMESPACE}})
+        self._api.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": PULLS_NAMESPACE}})
         for each in self._registries:
             self._add_volume(each)
             self._api.put(each.rule())
@@ -229,9 +231,9 @@ class Mirrors:
         """Return the invariants of mirrors."""
         return pulls.invariants(self._expected, self._foreign)
 
-    def _expected(self) -> list[pulls.Expected]:
+    def _expected(self) -> list[Expected]:
         return [
-            pulls.Expected(
+            Expected(
                 name=each.name,
                 host=each.upstream.host,
                 fallback=each.fallback,
@@ -313,12 +315,12 @@ class Mirrors:
             "automountServiceAccountToken": False,
             "terminationGracePeriodSeconds": 0,
         }
-        cached = {pulls.CACHED: "true"} if self._is_cached(registry, image) else {}
-        metadata = {"name": name, "namespace": pulls.NAMESPACE, "annotations": cached}
+        cached = {CACHED: "true"} if self._is_cached(registry, image) else {}
+        metadata = {"name": name, "namespace": PULLS_NAMESPACE, "annotations": cached}
         self._running[name] = (image, time.time())
         self._api.call(
             "POST",
-            f"/api/v1/namespaces/{pulls.NAMESPACE}/pods",
+            f"/api/v1/namespaces/{PULLS_NAMESPACE}/pods",
             {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec},
         )
         if image not in registry.pulled:
@@ -344,12 +346,12 @@ class Mirrors:
 
     def _forget_one(self) -> None:
         """Delete the oldest pod that ran, and its image on the node."""
-        found = {each["metadata"]["name"]: each for each in self._api.items("v1", "Pod", pulls.NAMESPACE)}
+        found = {each["metadata"]["name"]: each for each in self._api.items("v1", "Pod", PULLS_NAMESPACE)}
         for name, (image, since) in list(self._running.items()):
             if name not in found and time.time() - since > RUNNING_SECONDS:
                 del self._running[name]
             elif name in found and _is_running(found[name]) and time.time() - since > RUNNING_SECONDS:
-                self._api.call("DELETE", f"/api/v1/namespaces/{pulls.NAMESPACE}/pods/{name}")
+                self._api.call("DELETE", f"/api/v1/namespaces/{PULLS_NAMESPACE}/pods/{name}")
                 del self._running[name]
                 self._remove_image(image)
                 return

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from soak.invariants import rates
-from soak.invariants.rates import DEFAULTS, Document, Provided, Spec
+from soak.invariants.rates.current import TROUBLE
+from soak.invariants.rates.documents import Document, Provided
+from soak.invariants.rates.figures import DEFAULTS, JOB, Spec
 from soak.invariants.reads import is_managed
 from soak.journal import Fault
 from soak.lab import Action, Lab
@@ -154,7 +156,7 @@ class Providers:
                 return
             timer = threading.Timer(seconds, self._end, [provider])
             timer.daemon = True
-            self._troubles[provider] = Trouble(self._journal.begin(rates.TROUBLE + kind, provider), timer)
+            self._troubles[provider] = Trouble(self._journal.begin(TROUBLE + kind, provider), timer)
             self._state[provider] = state
             self._write()
             timer.start()
@@ -332,7 +334,7 @@ class Rates:
         return [each for each in found if each["metadata"]["name"] != "kube-root-ca.crt"]
 
     def _any_managed(self) -> Object | None:
-        found = [each for each in self._configmaps() if is_managed(each, rates.JOB)]
+        found = [each for each in self._configmaps() if is_managed(each, JOB)]
         return self._random.choice(found) if found else None
 
     def _edit_configmap(self) -> None:
@@ -351,5 +353,5 @@ class Rates:
 
     def _delete_unmanaged(self) -> None:
         for each in self._configmaps():
-            if not is_managed(each, rates.JOB):
+            if not is_managed(each, JOB):
                 self._api.delete(each)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from soak.invariants import rolls
+from soak.invariants.rolls.workloads import KINDS, OPT_IN, Settings, deferral, is_available
 from soak.lab import Action, Lab
 from soak.observed import Invariant
 from tests.apis import ApiError, Object
@@ -18,7 +19,6 @@ from tests.workloads import KEY, workload
 from tests.worlds import encoded, namespace_object
 
 IMAGE = "localhost/pause:1"
-OPT_IN = rolls.OPT_IN
 RUNNING = '[ "$A" = bad ] && exit 1; exec /busybox sleep 1000000'
 FAILING = "exit 1"
 STUCK_SECONDS = 20.0  # an administrator restarts a workload that is not available for this time
@@ -161,9 +161,9 @@ OPTED_IN = {"shop-2": "true", "shop-3": "true"}  # the annotation of namespaces 
 class Workloads:
     """Six workloads in three namespaces."""
 
-    def __init__(self, lab: Lab, settings: rolls.Settings | None = None) -> None:
+    def __init__(self, lab: Lab, settings: Settings | None = None) -> None:
         self._api, self._journal, self._random = lab.api, lab.journal, lab.random("workloads")
-        self._settings = settings or rolls.Settings()
+        self._settings = settings or Settings()
         self._numbers = itertools.count(1)
         self._broken_since: dict[Slot, float] = {}
         for name in NAMESPACES:
@@ -227,7 +227,7 @@ class Workloads:
             return
         if found["spec"].get("paused"):
             self._api.patch(slot.place, {"spec": {"paused": None}})
-        if rolls.deferral(found) == "partition":
+        if deferral(found) == "partition":
             self._set_partition(slot, 0)
         if (found["metadata"].get("annotations") or {}).get(OPT_IN) not in ("true", "false", None):
             self._api.patch(slot.place, {"metadata": {"annotations": {OPT_IN: "true"}}})
@@ -235,7 +235,7 @@ class Workloads:
     def _restart_if_stuck(self, slot: Slot) -> None:
         """Restart a workload by hand, and delete the pod that a StatefulSet does not replace."""
         found = self._api.get(slot.place)
-        if not found or rolls.is_available(found):
+        if not found or is_available(found):
             self._broken_since.pop(slot, None)
             return
         since = self._broken_since.setdefault(slot, time.time())
@@ -330,7 +330,7 @@ class Workloads:
 
     def _any(self, *kinds: str) -> Slot | None:
         """Return a workload of these kinds that exists."""
-        slot = self._random.choice([each for each in SLOTS if each.kind in (kinds or rolls.KINDS)])
+        slot = self._random.choice([each for each in SLOTS if each.kind in (kinds or KINDS)])
         return slot if self._api.get(slot.place) else None
 
     def _patch(self, patch: Callable[[Slot], Object], *kinds: str) -> None:

@@ -13,7 +13,9 @@ from jobs.kit.values.model import ObjectKey
 from jobs.kit.values.reads import Head
 from soak.history import Key, Object, Version
 from soak.invariants.mirrors import as_specified, healthy
-from soak.invariants.pulls import CACHED, Expected, ForeignFiles, HostsToml, Pulls
+from soak.invariants.pulls.files import Expected, ForeignFiles, HostsToml
+from soak.invariants.pulls.read import CACHED
+from soak.invariants.pulls.succeeded import Pulls
 from soak.journal import Fault, Journal
 from soak.observed import Observed
 from soak.tenants.mirrors import CHANGES

@@ -14,7 +14,10 @@ from typing import Any
 import pytest
 
 from soak.history import Key, Object
-from soak.invariants.rates import Document, Figures, Provided, Rates, Spec, invariants, may_replace
+from soak.invariants.rates import invariants
+from soak.invariants.rates.documents import Document, Provided
+from soak.invariants.rates.figures import Figures, Spec, may_replace
+from soak.invariants.rates.written import Rates
 from soak.observed import Run
 from soak.rate_server import PORTS, Folder, Served
 from soak.tests.story import START, Story

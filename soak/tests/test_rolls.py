@@ -8,7 +8,11 @@ from typing import Any
 import pytest
 
 from soak.history import Key, Object
-from soak.invariants.rolls import BASELINE, OPT_IN, ROLL_ID, Fingerprints, Rolled, Rolls, Settings, invariants
+from soak.invariants.rolls import invariants
+from soak.invariants.rolls.fingerprints import Fingerprints
+from soak.invariants.rolls.rolled import Rolled
+from soak.invariants.rolls.workloads import BASELINE, OPT_IN, ROLL_ID, Settings
+from soak.invariants.rolls.written import Rolls
 from soak.invariants.uses import uses
 from soak.observed import Run
 from soak.tests.story import Story
