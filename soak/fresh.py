@@ -11,11 +11,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from soak.history import Key, Object
-from soak.invariants.copies.stamps import ORPHANS, stamp_of
+from soak.invariants.copies.mistakes import retains
+from soak.invariants.copies.stamps import STAMPED_RULE, stamp_of
 from soak.invariants.ours import BASELINE, WORKLOADS
 from soak.invariants.reads import annotations_of, is_managed, is_terminating, shown
 from tests.apis import Api, ApiError, real_api
@@ -139,7 +140,8 @@ def run(fresh: Api, job: str) -> str:
 
 def compare(api: Api, fresh: Api) -> list[str]:
     """Return a sentence for each difference between what the jobs wrote in two clusters."""
-    return list(_differing(_results(api), _results(fresh)))
+    rules = {each["metadata"]["name"]: each for each in api.items(*RULES, "kube-chores")}
+    return list(_differing(_results(api), _results(fresh), rules))
 
 
 def _results(api: Api) -> dict[Key, Object]:
@@ -157,14 +159,17 @@ def _results(api: Api) -> dict[Key, Object]:
     return found
 
 
-def _may_stay(key: Key, found: Object) -> bool:
+def _may_stay(key: Key, found: Object, rules: Mapping[str, Object]) -> bool:
     """Whether no job removes what a fresh cluster lacks: a retained copy, the baseline of a workload that opted out."""
-    return key.kind in WORKLOADS or found.get(ORPHANS) == "Retain"
+    if key.kind not in FIELDS or STAMPED_RULE not in found:
+        return key.kind in WORKLOADS
+    rule = rules.get(found[STAMPED_RULE].partition("/")[2])
+    return retains(rule, {"metadata": {"annotations": found}})
 
 
-def _differing(soaked: dict[Key, Object], fresh: dict[Key, Object]) -> Iterator[str]:
+def _differing(soaked: dict[Key, Object], fresh: dict[Key, Object], rules: Mapping[str, Object]) -> Iterator[str]:
     for key in sorted({*soaked, *fresh}):
-        if key not in fresh and not _may_stay(key, soaked[key]):
+        if key not in fresh and not _may_stay(key, soaked[key], rules):
             yield f"{shown(key)} would not exist in a fresh cluster"
         elif key not in soaked:
             yield f"{shown(key)} is missing, and exists in a fresh cluster"

@@ -304,7 +304,7 @@ def _encoded(text: str) -> str:
 def attached(
     rules: Iterable[Object], copies: Mapping[Place, Object], accounts: Iterable[Object]
 ) -> dict[Place, set[str]]:
-    """The names of copies that each ServiceAccount has because of rules."""
+    """The names of copies that each ServiceAccount has because of rules. No two rules require the same copy."""
     found: dict[Place, set[str]] = {}
     by_rule = {each["metadata"]["name"]: each["spec"].get("attachTo", {}).get("serviceAccounts", []) for each in rules}
     for (_, namespace, name), copy in copies.items():

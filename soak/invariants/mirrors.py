@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from soak.history import Key, Object
 from soak.invariants.reads import latest
 from soak.observed import Observed
-from tests.mirrors import NAMESPACE, NODES
 from tests.walk.mirrors import found, shown
+
+NAMESPACE, NODES = "kube-chores-mirrors", "kube-chores-nodes"
 
 
 def healthy(names: Sequence[str]) -> Callable[[Observed], Iterator[str]]:

@@ -13,6 +13,7 @@ from soak.observed import Invariant, Observed, Run, Write
 MARGIN_SECONDS = 15.0  # a list from a cache of the API server can be this old
 LONGEST_RUN_SECONDS = 600.0  # the largest activeDeadlineSeconds of our CronJobs, that of sync-copies-verify
 RUNS = 2  # complete runs after which an object is in its desired state
+NO_REVISION = 1 << 63  # later than all
 RESOLUTION_SECONDS = 1.0  # of the times of a pod
 T = TypeVar("T")
 
@@ -20,6 +21,11 @@ T = TypeVar("T")
 def seconds(stamp: str) -> float:
     """Return the seconds since the epoch of a timestamp of the API, as 2026-11-23T10:00:00Z; a fraction is dropped."""
     return float(calendar.timegm(time.strptime(stamp[:19], "%Y-%m-%dT%H:%M:%S")))
+
+
+def clock(at: float) -> str:
+    """Return the time of day of a moment, in UTC."""
+    return time.strftime("%H:%M:%S", time.gmtime(at))
 
 
 def window_start(observed: Observed, write: Write) -> float:

@@ -40,7 +40,7 @@ MOST_IMAGES = 30  # that can be pulled again
 REPAIRED_SECONDS = 420.0  # a run each minute or two, which waits, and a rollout after it
 RUNNING_SECONDS = 15.0  # a pod runs at least this long before it is deleted
 START_ATTEMPTS = 10
-VOLUME_MIB = 1024
+VOLUME_MIB = 1000  # the API server would store 1024Mi as 1Gi
 FOREIGN = {
     "foreign.example.com": 'server = "https://foreign.example.com"\n',
     "10.88.0.1_7999_": '# by the administrator\nserver = "https://10.88.0.1:7999"\n',
@@ -516,7 +516,12 @@ class Mirrors:
         other = [each for each in CHANGES if any(before.get(name) != value for name, value in each.items())]
         spec = self._api.patch(registry.rule(), {"spec": chosen.choice(other)})["spec"]
         resources = [self._object(registry, kind) for kind in ("PersistentVolumeClaim", "StatefulSet", "DaemonSet")]
-        return lambda: found({each["kind"]: self._api.read(each) for each in resources}) == shown(spec)
+
+        def has_followed() -> bool:
+            actual = found({each["kind"]: self._api.read(each) for each in resources})
+            return all(actual[name] == value for name, value in shown(spec).items() if name != "size")  # never granted
+
+        return has_followed
 
     def _request_storage(self) -> None:
         """Request more storage, which this volume cannot provide: `volume-too-small` until resolve.

@@ -149,6 +149,32 @@ def test_a_run_removes_the_name_of_a_copy_that_stays_from_at_most_ten(
     assert found(story) == [f"{run.pod} removed names from {number} objects of kind ServiceAccount"] * violations
 
 
+def test_the_brake_counts_no_names_of_copies_that_go(story: Story) -> None:
+    story.past.add(-60, RULE, None)
+    run = story.run(0)
+    for number in range(11):
+        key = ACCOUNT._replace(name=f"build-{number}")
+        story.past.add(-50, key, account("login", record="login"))
+        story.write(run, 2, key, account())
+
+    assert found(story) == []
+
+
+def test_the_brake_counts_names_and_copies_of_service_accounts_apart(story: Story) -> None:
+    story.past.add(-60, RULE, attaching())
+    run = story.run(0)
+    for number in range(7):
+        key = ACCOUNT._replace(name=f"build-{number}")
+        story.past.add(-50, key, account("login", record="login"))
+        story.write(run, 2, key, account())
+    for number in range(4):
+        key = ACCOUNT._replace(name=f"robot-{number}")
+        story.past.add(-50, key, copied(key.name, **STAMPS))
+        story.write(run, 3, key, None)
+
+    assert not any("11" in each for each in found(story))
+
+
 def test_copies_of_service_accounts_do_not_count_as_changed_names(story: Story) -> None:
     run = story.run(0)
     for number in range(11):

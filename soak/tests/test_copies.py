@@ -333,6 +333,17 @@ def test_an_object_becomes_a_copy_only_if_a_rule_adopts_it(
     assert [expected in each for each in found(story)] == [True] * bool(expected)
 
 
+def test_an_object_that_was_a_copy_may_become_one_of_another_namespace(story: Story) -> None:
+    story.past.add(-60, RULE, rule(conflict="Adopt", namespaces=["source-2", "source-1"]))
+    story.past.add(-100, SOURCES._replace(name="source-2"), namespace("source-2"))
+    disowned = copied(annotations={"kubechores.dev/source": "source-2/settings"})
+    del disowned["metadata"]["labels"]["app.kubernetes.io/managed-by"]
+    story.past.add(-50, COPY, disowned)
+    story.write(story.run(0), 2, COPY, copied())
+
+    assert found(story) == []
+
+
 def test_a_rule_adopts_an_object_within_two_runs(story: Story) -> None:
     story.past.add(-60, RULE, rule(conflict="Adopt"))
     story.past.add(-50, COPY, {"metadata": {"name": "settings", "namespace": "team-1"}, "data": {}})

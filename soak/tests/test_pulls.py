@@ -11,6 +11,7 @@ from jobs.core.mirror_audit.desired import NODE_IMAGE, Mirror
 from jobs.core.mirror_audit.registry_mirrors import RegistryMirror, parse_registry_mirror
 from jobs.kit.values.model import ObjectKey
 from jobs.kit.values.reads import Head
+from kubesandbox.schema.quantities import canonical
 from soak.history import Key, Object, Version
 from soak.invariants.mirrors import as_specified, healthy
 from soak.invariants.pulls.files import Expected, ForeignFiles, HostsToml
@@ -18,7 +19,7 @@ from soak.invariants.pulls.read import CACHED
 from soak.invariants.pulls.succeeded import Pulls
 from soak.journal import Fault, Journal
 from soak.observed import Observed
-from soak.tenants.mirrors import CHANGES
+from soak.tenants.mirrors import CHANGES, VOLUME_MIB
 from tests.mirrors import NAMESPACE, registry_mirror
 
 HOST = "10.88.0.1:7001"
@@ -376,6 +377,10 @@ def test_a_mirror_that_is_as_it_was_specified_before(past: Past, journal: Journa
     assert list(as_specified(observed(past, journal, 1))) == []
     (wrong,) = as_specified(observed(past, journal, 1, settled=True))
     assert {"ttl", "resources", "size"} <= {*wrong.rpartition(": ")[2].split(", ")}
+
+
+def test_the_size_of_a_volume_is_as_the_api_server_stores_it() -> None:
+    assert canonical(f"{VOLUME_MIB}Mi") == f"{VOLUME_MIB}Mi"
 
 
 def test_a_mirror_without_resources(past: Past, journal: Journal) -> None:

@@ -14,7 +14,7 @@ from soak.invariants.copies.repaired import is_held
 from soak.invariants.copies.stamps import JOB, RULE, RULES, stamped_source
 from soak.invariants.copies.window import Reads, Window
 from soak.invariants.ours import COPIED
-from soak.invariants.reads import MARGIN_SECONDS, is_known, is_managed, latest, window_start
+from soak.invariants.reads import MARGIN_SECONDS, is_known, is_managed, window_start
 from soak.observed import Observed, Run, Write
 
 BRAKE = 10
@@ -24,7 +24,7 @@ BRAKE = 10
 class Brake:
     """Count what each run deletes and removes, and look for the reason of each run that was stopped."""
 
-    _deleted: dict[tuple[str, str], list[Write]] = field(default_factory=dict)
+    _deleted: dict[tuple[str, str, bool], list[Write]] = field(default_factory=dict)
     _stopped: list[Run] = field(default_factory=list)  # of which not all is known yet that they can have read
 
     def __call__(self, observed: Observed) -> Iterator[str]:
@@ -42,8 +42,9 @@ class Brake:
                 )
 
     def _count(self, observed: Observed, write: Write) -> Iterator[str]:
-        group = write.pod, write.key.kind
+        group = write.pod, write.key.kind, write.verb == "delete"
         if write.verb == "create":  # a copy that was deleted to create it again
+            group = write.pod, write.key.kind, True
             self._deleted[group] = [each for each in self._deleted.get(group, []) if each.key != write.key]
         elif _is_removal(observed, write):
             self._deleted.setdefault(group, []).append(write)
@@ -56,11 +57,15 @@ class Brake:
 
 
 def _is_removal(observed: Observed, write: Write) -> bool:
-    """Whether the brake counts a write: no namespace that opted out, and no copy that a run can only change so."""
+    """Whether the brake counts a write: no namespace that opted out, and no copy that a run can only change so.
+
+    It counts the names of copies that stay.
+    """
+    reads = Reads(observed.history, window_start(observed, write), write.revision)
     if write.verb != "delete":
-        secrets = (Key("Secret", write.key.namespace, name) for name in removed(write))
-        return any(is_managed(latest(observed.history, each), JOB) for each in secrets)
-    window = Reads(observed.history, window_start(observed, write), write.revision).about(write.key)
+        windows = [reads.about(Key("Secret", write.key.namespace, name)) for name in removed(write)]
+        return any(each.always(stamped_source(copy)) for each in windows for copy in each.copies if copy)
+    window = reads.about(write.key)
     return all(map(is_open, window.namespaces)) and not is_recreated(window, write.before)
 
 

@@ -7,7 +7,7 @@ import math
 from soak.history import History, Key, Object
 from soak.invariants.copies.stamps import JOB, RULE, differing, source_key, stamped_rule, stamped_source
 from soak.invariants.copies.window import is_about, sources_at, usable
-from soak.invariants.reads import changed_at, edited_at, is_managed, latest, runs_since
+from soak.invariants.reads import changed_at, edited_at, is_managed, latest
 from soak.journal import Fault
 from soak.observed import Observed
 from tests import model
@@ -49,11 +49,6 @@ def since(observed: Observed, place: Key) -> float:
             keys |= {key, *sources_at(history, rule, place)}
     edited = (edited_at(history, key) for key in keys)
     return max(changed_at(history, place), _excused_until(observed, place), *edited)
-
-
-def complete_runs(observed: Observed, since: float) -> int:
-    """Return the number of runs after a time that did all but what a brake blocked."""
-    return len(runs_since(observed, JOB, since, (0, 4)))
 
 
 def _excused_until(observed: Observed, place: Key) -> float:

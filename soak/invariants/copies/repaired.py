@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from soak.history import History, Key, Object
 from soak.invariants.copies.mistakes import may_be_mistaken
-from soak.invariants.copies.now import complete_runs, required, since
+from soak.invariants.copies.now import required, since
 from soak.invariants.copies.stamps import (
     JOB,
     RULE,
@@ -19,11 +19,9 @@ from soak.invariants.copies.stamps import (
 )
 from soak.invariants.copies.window import Reads, spaces_of, usable
 from soak.invariants.copies.written import why_never_adopted
-from soak.invariants.reads import MARGIN_SECONDS, RUNS, is_managed, latest, shown
+from soak.invariants.reads import MARGIN_SECONDS, NO_REVISION, RUNS, is_managed, latest, runs_since, shown
 from soak.observed import Observed
 from tests.model import Copy, selects
-
-NO_REVISION = 1 << 63  # later than all
 
 
 def repaired(observed: Observed) -> Iterator[str]:
@@ -33,7 +31,9 @@ def repaired(observed: Observed) -> Iterator[str]:
         if len(copies) != 1 or not is_to_write(observed.history, place, copies[0]):
             continue
         began = since(observed, place)
-        if complete_runs(observed, began) >= RUNS and not _may_stay(observed, place, copies[0], began):
+        # A brake, exit code 4, blocks only deletions.
+        runs = runs_since(observed, JOB, began, (0, 4))
+        if len(runs) >= RUNS and not _may_stay(observed, place, copies[0], began):
             yield differs(place, copies[0], latest(observed.history, place))
 
 

@@ -82,6 +82,6 @@ def _moved(reads: Reads, write: Write) -> str:
     """Return that a copy became one of a source in another namespace, although its rule named that of the old one."""
     before, after = (source_key(stamped_source(each), write.key.kind) for each in (write.before, write.after))
     rules = reads.states(stamped_rule(write.before))
-    is_held = before.name and before.namespace != after.namespace and after.kind != "CopyratorRule"
-    is_moved = is_held and all(before.namespace in spaces_of(rule) for rule in rules)
+    is_other = before.name and before.namespace != after.namespace and after.kind != "CopyratorRule"
+    is_moved = is_other and is_managed(write.before, JOB) and all(before.namespace in spaces_of(rule) for rule in rules)
     return f"it was a copy of {shown(before)}" if is_moved else ""

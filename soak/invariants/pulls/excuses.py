@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from soak.history import Key, Object
 from soak.invariants.pulls.read import Failure, Pull
+from soak.invariants.reads import NO_REVISION
 from soak.journal import Fault
 from soak.observed import Observed
 
@@ -26,7 +27,6 @@ UPGRADE, ROLLOUT_SECONDS = "upgrade", 150.0
 MIRROR_SECONDS = 60.0  # containerd waits up to 28 s for a registry that does not respond, with each request
 ATTEMPT_SECONDS = 60.0  # an attempt that began during a fault can fail this long after its end
 CACHED_SECONDS = 180.0
-_NO_REVISION = 1 << 63  # later than all
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Excuses:
     """By the host of the upstream: `spec.fallback` of the mirror, and the key of its pod."""
 
     fallbacks: Mapping[str, str]
-    pods: Mapping[str, Key] = field(default_factory=dict)
+    pods: Mapping[str, Key]
 
     def explains(self, observed: Observed, excuse: Fault, failure: Failure) -> bool:
         """Whether an excuse explains a failed attempt: that of the API server only if something else was in trouble."""
@@ -51,7 +51,7 @@ class Excuses:
 
     def _was_ready(self, observed: Observed, pull: Pull, start: float) -> bool:
         """Whether the mirror's pod was ready all the time."""
-        versions = observed.history.during(self.pods[pull.host], start, _NO_REVISION) if self.pods else []
+        versions = observed.history.during(self.pods[pull.host], start, NO_REVISION) if self.pods else []
         return bool(versions) and all(each.object and _is_ready(each.object) for each in versions)
 
     def needs_no_upstream(self, observed: Observed, pull: Pull, at: float) -> bool:

@@ -39,8 +39,7 @@ class Failure:
 class Seen:
     """What was read of pods and Events so far: the pulls by pod, and their failures."""
 
-    def __init__(self, namespace: str) -> None:
-        self._namespace = namespace
+    def __init__(self) -> None:
         self.pulls: dict[Key, Pull] = {}
         self._counts: dict[Key, int] = {}
         self._seen: dict[Key, int] = {}
@@ -54,7 +53,7 @@ class Seen:
 
     def _new(self, observed: Observed, kind: str) -> Iterator[Version]:
         for key in observed.history.keys(kind):
-            if key.namespace == self._namespace:
+            if key.namespace == PULLS_NAMESPACE:
                 versions = observed.history.versions(key)
                 yield from versions[self._seen.get(key, 0) :]
                 self._seen[key] = len(versions)
@@ -79,7 +78,7 @@ class Seen:
         if not _is_failed_pull(event) or count <= self._counts.get(key, 0):
             return None
         self._counts[key] = count
-        pull = self.pulls.get(Key("Pod", self._namespace, event["involvedObject"]["name"]))
+        pull = self.pulls.get(Key("Pod", PULLS_NAMESPACE, event["involvedObject"]["name"]))
         if not pull:
             return None
         pull.failed = True

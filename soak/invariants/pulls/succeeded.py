@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 
 from soak.history import Key
 from soak.invariants.pulls.excuses import ATTEMPT_SECONDS, MIRROR_FAULT, MIRROR_SECONDS, Excuses, is_of_node
-from soak.invariants.pulls.read import PULLS_NAMESPACE, Failure, Pull, Seen
+from soak.invariants.pulls.read import Failure, Pull, Seen
+from soak.invariants.reads import clock
 from soak.observed import Observed
 
 BASE_SECONDS = 60.0
@@ -22,10 +22,8 @@ class Pulls:
     `fallbacks` has `spec.fallback` of the mirror by the host of its upstream, and `pods` the key of its pod.
     """
 
-    def __init__(
-        self, fallbacks: Mapping[str, str], pods: Mapping[str, Key] | None = None, namespace: str = PULLS_NAMESPACE
-    ) -> None:
-        self._excuses, self._seen = Excuses(fallbacks, pods or {}), Seen(namespace)
+    def __init__(self, fallbacks: Mapping[str, str], pods: Mapping[str, Key] | None = None) -> None:
+        self._excuses, self._seen = Excuses(fallbacks, pods or {}), Seen()
         self._undecided: list[Failure] = []  # failures whose causes may not be known yet
 
     def __call__(self, observed: Observed) -> Iterator[str]:
@@ -40,7 +38,7 @@ class Pulls:
 
     def _failure(self, observed: Observed, failure: Failure) -> Iterator[str]:
         """Yield why a pull must not have failed, when all is known that happened before."""
-        about = f"pod {failure.pull.name}: at {_clock(failure.at)}"
+        about = f"pod {failure.pull.name}: at {clock(failure.at)}"
         excuses = self._excuses.during(observed, failure.pull, failure.at - ATTEMPT_SECONDS, failure.at + 1)
         if not any(self._excuses.explains(observed, each, failure) for each in excuses):
             yield f"{about}, without a reason outside of mirrors: {failure.message}"
@@ -60,7 +58,7 @@ class Pulls:
             pull.reported = True
             state = "ran" if pull.ended else "has not run"
             yield (
-                f"pod {pull.name}: created at {_clock(pull.created)}, its pull was possible since {_clock(possible)}, "
+                f"pod {pull.name}: created at {clock(pull.created)}, its pull was possible since {clock(possible)}, "
                 f"and it {state} {end - possible:.0f} s after that; allowed are {allowed:.0f} s"
             )
 
@@ -80,7 +78,3 @@ class Pulls:
         if self._excuses.fallbacks.get(pull.host) == "None" and possible > pull.created:
             allowed += BACK_OFF_SECONDS  # kubelet also waits before it restarts a registry whose upstream was down
         return allowed
-
-
-def _clock(seconds: float) -> str:
-    return time.strftime("%H:%M:%S", time.gmtime(seconds))

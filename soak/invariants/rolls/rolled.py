@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from soak.history import History, Key, Object
 from soak.invariants.reads import (
     changed_at,
+    clock,
     has_settled,
     is_terminating,
     latest,
@@ -62,7 +62,7 @@ class Rolled:
         since = max(changed_at(history, each) for each in (key, space, *sources))
         if problem and (key, since) not in self._reported and self._is_late(observed, workload, since):
             self._reported.add((key, since))
-            yield f"{shown(key)} is unchanged since {_clock(since)}, and {problem}"
+            yield f"{shown(key)} is unchanged since {clock(since)}, and {problem}"
 
     def _problem(self, history: History, key: Key, workload: Object, used: Sequence[Use]) -> str:
         baseline = Baseline.of(workload)
@@ -92,7 +92,3 @@ class Rolled:
             JOB,
             max(since + self.settings.settle, rolled_at + wait) + self.settings.cool_down,
         )
-
-
-def _clock(at: float) -> str:
-    return time.strftime("%H:%M:%S", time.gmtime(at))
