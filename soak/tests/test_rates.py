@@ -282,6 +282,22 @@ def test_an_old_rate_stays_while_providers_fail(story: Story, providers: Provide
     assert found(story, providers) == []
 
 
+@pytest.mark.parametrize(("space", "named", "number"), [(SPACE, "usd", 0), (SPACE, "other", 1), ("rates-2", "usd", 1)])
+def test_another_exchange_rate_that_named_the_configmap(
+    story: Story, providers: Providers, space: str, named: str, number: int
+) -> None:
+    other = Key("ExchangeRate", space, "dollar")
+    story.past.add(-80, other, rate(uid="u2", configMapName=named))
+    story.past.add(-70, PLACE, written(data("1.1", "2027-01-14")))
+    providers.send(1, USD="1.1")
+    story.past.add(70, other, None)
+    story.run(60)
+    story.run(120)
+    assert len(found(story, providers)) == number
+    story.run(180)
+    assert len(found(story, providers)) == 1
+
+
 def test_a_jump_that_is_blocked_is_not_late(story: Story, providers: Providers) -> None:
     story.past.add(-80, USD, rate(data("1.1", source="open-er-api"), provider="open-er-api"))
     story.past.add(-80, PLACE, written(data("1.1", source="open-er-api")))

@@ -8,15 +8,7 @@ from dataclasses import dataclass, field
 from soak.history import History, Key, Object
 from soak.invariants.rates.documents import Document, Provided
 from soak.invariants.rates.figures import FIELDS, JOB, Figures, Spec, last_figures, may_replace, owner_of, uid_of
-from soak.invariants.reads import (
-    RUNS,
-    changed_at,
-    is_managed,
-    is_terminating,
-    latest,
-    runs_since,
-    shown,
-)
+from soak.invariants.reads import RUNS, changed_at, is_managed, is_terminating, latest, runs_since, shown
 from soak.observed import Observed
 
 TROUBLE = "tenant-provider-"
@@ -90,14 +82,9 @@ class Current:
 
     def _others(self, history: History, key: Key, spec: Spec) -> float:
         """Return the last time when an ExchangeRate was changed that ever named the same ConfigMap."""
-        keys = [each for each in history.keys("ExchangeRate") if each.namespace == key.namespace]
-        of_others = {each: [one.object for one in history.versions(each) if one.object] for each in keys}
-        sharing = [
-            each
-            for each, objects in of_others.items()
-            if any(Spec.of(one).configmap == spec.configmap for one in objects)
-        ]
-        return max((changed_at(history, each) for each in sharing), default=0.0)
+        keys = (each for each in history.keys("ExchangeRate") if each.namespace == key.namespace)
+        named = {each: [Spec.of(one.object).configmap for one in history.versions(each) if one.object] for each in keys}
+        return max((changed_at(history, each) for each in named if spec.configmap in named[each]), default=0.0)
 
     def _is_late(self, observed: Observed, since: float) -> bool:
         if observed.settled:

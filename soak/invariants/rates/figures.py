@@ -100,9 +100,7 @@ def may_replace(figures: Figures, last: Figures | None, spec: Spec, documents: S
         return ""
     if last.source in spec.providers and figures.date < last.date:
         return f"the last rate is of {last.date}"
-    is_later = last.source in spec.providers and spec.providers.index(figures.source) > spec.providers.index(
-        last.source
-    )
+    is_later = last.source in spec.providers[: spec.providers.index(figures.source)]
     if is_later and figures.date == last.date and figures.rate != last.rate:
         return f"{last.source} comes before {figures.source}, and the last rate is of the same day"
     if (percent := change(last.rate, figures.rate)) > spec.max_change and not _is_confirmed(figures, documents):
@@ -111,12 +109,9 @@ def may_replace(figures: Figures, last: Figures | None, spec: Spec, documents: S
 
 
 def _is_confirmed(figures: Figures, documents: Sequence[Document]) -> bool:
-    for each in documents:
-        if each.provider in DEFAULTS and each.provider != figures.source:
-            rate = each.rate(figures.base, figures.currency)
-            if rate and change(figures.rate, rate) <= AGREEING_PERCENT + PRECISION:
-                return True
-    return False
+    others = (each for each in documents if each.provider in DEFAULTS and each.provider != figures.source)
+    rates = (each.rate(figures.base, figures.currency) for each in others)
+    return any(rate and change(figures.rate, rate) <= AGREEING_PERCENT + PRECISION for rate in rates)
 
 
 def uid_of(obj: Object) -> str:

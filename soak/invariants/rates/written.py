@@ -8,13 +8,7 @@ from dataclasses import dataclass, replace
 from soak.history import History, Key, Object
 from soak.invariants.rates.documents import Document, Provided
 from soak.invariants.rates.figures import FIELDS, JOB, Figures, Spec, last_figures, may_replace, owner_of, uid_of
-from soak.invariants.reads import (
-    is_managed,
-    is_terminating,
-    possible,
-    shown,
-    window_start,
-)
+from soak.invariants.reads import is_managed, is_terminating, possible, shown, window_start
 from soak.observed import Observed, Write
 
 
