@@ -6,14 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from soak.history import History, Key, Object
-from soak.invariants.reads import (
-    changed_at,
-    clock,
-    has_settled,
-    is_terminating,
-    latest,
-    shown,
-)
+from soak.invariants.reads import changed_at, clock, has_settled, is_terminating, latest, shown
 from soak.invariants.rolls.fingerprints import Fingerprints, scope_of
 from soak.invariants.rolls.workloads import (
     JOB,

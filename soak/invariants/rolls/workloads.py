@@ -6,10 +6,7 @@ import json
 from dataclasses import dataclass
 
 from soak.history import Object
-from soak.invariants.reads import (
-    annotations_of,
-    seconds,
-)
+from soak.invariants.reads import annotations_of, seconds
 
 JOB = "roll-workloads"
 KINDS = ("Deployment", "StatefulSet", "DaemonSet")

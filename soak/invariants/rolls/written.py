@@ -8,11 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from soak.history import History, Key, Object
-from soak.invariants.reads import (
-    possible,
-    shown,
-    window_start,
-)
+from soak.invariants.reads import possible, shown, window_start
 from soak.invariants.rolls.fingerprints import Fingerprints, scope_of
 from soak.invariants.rolls.workloads import (
     BASELINE,
