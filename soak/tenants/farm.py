@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from soak.invariants import farm
+from soak.invariants.farm.pods import JOB, OPT_IN, is_farmed
 from soak.invariants.reads import is_managed
 from soak.lab import Action, Lab
 from soak.observed import Invariant
@@ -22,7 +23,7 @@ MOST_PODS = 10
 DELETED_SECONDS = 5.0
 IMAGE = "localhost/pause:1"
 _ERRORS = (ApiError, OSError, http.client.HTTPException)
-_FARMED = {"metadata": {"labels": {farm.OPT_IN: "true"}}}
+_FARMED = {"metadata": {"labels": {OPT_IN: "true"}}}
 # What users change of a FarmPod. The last one removes it from the job.
 EDITS: tuple[Object, ...] = (
     {"spec": {"containers": 17}},
@@ -42,7 +43,7 @@ class Farm:
         self._max_objects = max_objects
         self._numbers = itertools.count(1)
         for name in NAMESPACES:
-            self._api.put(namespace_object(name, labels={farm.OPT_IN: "true"}))
+            self._api.put(namespace_object(name, labels={OPT_IN: "true"}))
 
     # the part
 
@@ -72,7 +73,7 @@ class Farm:
         for name in NAMESPACES:
             with contextlib.suppress(*_ERRORS):
                 found = self._api.read(namespace_object(name))
-                if not farm.is_farmed(found):
+                if not is_farmed(found):
                     self._api.patch(namespace_object(name), _FARMED)
         with contextlib.suppress(*_ERRORS):
             self._delete_unmanaged()
@@ -153,7 +154,7 @@ class Farm:
 
     def _delete_unmanaged(self) -> None:
         for each in self._farm_pods():
-            if not is_managed(each, farm.JOB):
+            if not is_managed(each, JOB):
                 self._api.delete(each)
 
     def _delete_orphans(self) -> None:
@@ -167,4 +168,4 @@ class Farm:
     def _label_namespace(self) -> None:
         value = self._random.choice(["true", "true", None])
         place = namespace_object(self._random.choice(NAMESPACES))
-        self._api.patch(place, {"metadata": {"labels": {farm.OPT_IN: value}}})
+        self._api.patch(place, {"metadata": {"labels": {OPT_IN: value}}})

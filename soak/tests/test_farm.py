@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from soak.history import Key, Object
-from soak.invariants.farm import FarmPods, farm_pod_key, invariants
+from soak.invariants.farm import invariants
+from soak.invariants.farm.pods import farm_pod_key
+from soak.invariants.farm.written import FarmPods
 from soak.observed import Run
 from soak.tests.story import START, Story
 from tests.farm import FARMED, farm_pod, owner, pod
