@@ -3,12 +3,13 @@
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from jobs.kit.run.results import REASONS
 from kubesandbox import Fault
-from tests.apis import Api, sandbox_api
+from tests.apis import Api, ready_of, sandbox_api
 from tests.every_job.sync_copies import rules
 from tests.fault_world import Built, World
 from tests.worlds import at, configmap, content, namespace_object, rule, service_account
@@ -155,3 +156,55 @@ def test_a_copy_that_is_deleted_before_it_is_read_for_its_update_is_created_agai
 
     assert (ran.exit_code, "failed" in ran.summary) == (0, False)
     assert content(api.get(copy)) == content(api.get(source))
+
+
+NEW_RULE = rule("adopted", "annex", "")  # the first run writes its first status
+
+
+def conditions(api: Api) -> list[Any]:
+    found = api.get(NEW_RULE)
+    assert found
+    return list(found["status"]["conditions"])
+
+
+def events(api: Api) -> list[Any]:
+    return [each for each in api.events() if each["involvedObject"]["name"] == "adopted"]
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_status_is_written_although_another_client_labels_the_rule(world: World, tmp_path: Path, times: int) -> None:
+    api = sandbox_api(world.sandbox, tmp_path)
+    path = f"{api.path(NEW_RULE)}/status"
+    names = iter("abc")
+
+    def label() -> None:
+        api.patch(NEW_RULE, {"metadata": {"labels": {next(names): "theirs"}}})
+
+    world.sandbox.inject(Fault("PATCH", path, kind="call-before", call=label, times=times))
+    ran = world.run()
+
+    assert ran.exit_code == 0
+    assert [each.status for each in world.requests() if each.path == path] == [*[409] * times, 200]
+    assert ready_of(conditions(api))["status"] == "True"
+    assert len(events(api)) == 1
+
+
+def test_the_event_of_a_status_whose_answer_was_lost_is_created(world: World, tmp_path: Path) -> None:
+    api = sandbox_api(world.sandbox, tmp_path)
+    world.sandbox.inject(Fault("PATCH", f"{api.path(NEW_RULE)}/status", kind="reset-after"))
+    ran = world.run()
+
+    assert ran.exit_code == 0
+    assert len(events(api)) == 1
+
+
+def test_a_status_of_another_spec_is_not_written(world: World, tmp_path: Path) -> None:
+    api = sandbox_api(world.sandbox, tmp_path)
+    change = partial(api.patch, NEW_RULE, {"spec": {"orphans": "Retain"}})
+    world.sandbox.inject(Fault("PATCH", f"{api.path(NEW_RULE)}/status", kind="call-before", call=change))
+    ran = world.run()
+
+    assert ran.exit_code == 0
+    assert ready_of(conditions(api))["reason"] == "NotRead"
+    world.run()
+    assert ready_of(conditions(api))["observedGeneration"] == 2

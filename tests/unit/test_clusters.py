@@ -47,7 +47,7 @@ def written(one: Rule, found: Outcomes) -> tuple[dict[str, Any], Rule]:
     """Return the status that a run writes, and the rule with it."""
     (update,) = core.status_updates([one], found, NOW)
     assert update.status
-    assert update.version == "7", "another job may have written the status meanwhile"
+    assert update.head.version == "7", "another job may have written the status meanwhile"
     return dict(update.status), with_status(one, dict(update.status))
 
 

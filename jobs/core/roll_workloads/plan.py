@@ -37,6 +37,7 @@ from jobs.kit.values.model import (
     Summary,
     WriteOrder,
 )
+from jobs.kit.values.reads import Head
 from jobs.kit.values.resources import CONFIGMAPS, SECRETS, by_kind
 
 _SOURCES = (CONFIGMAPS.kind, SECRETS.kind)
@@ -149,7 +150,7 @@ def status_updates(
 def _update(workload: Workload, condition: Condition, now: datetime, identity: str = "") -> StatusUpdate:
     api_version = _RESOURCES[workload.key.kind].api_version
     new = event(workload.key, api_version, workload.uid, condition, now, identity)
-    return StatusUpdate(workload.key, workload.uid, None, new)
+    return StatusUpdate(Head(workload.key, workload.uid), None, new)
 
 
 def _rolled(workload: Workload, finding: Finding, now: datetime) -> StatusUpdate:

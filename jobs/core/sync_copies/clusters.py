@@ -308,7 +308,7 @@ def without_clusters(rules: Iterable[Rule], outcomes: Outcomes) -> Iterator[Stat
         after = structs.replace(before, conditions=conditions, clusters=(), pushed=pushed)
         if after != before and outcomes.settings.applies(rule.name):
             made = {"clusters": None, "pushed": pushed if clusters else None, "conditions": conditions}
-            yield StatusUpdate(head.key, head.uid, msgspec.to_builtins(made), version=head.version)
+            yield StatusUpdate(head, msgspec.to_builtins(made))
 
 
 def _not_cleared(rule: Rule, known: Iterable[KnownCluster], outcomes: Outcomes) -> Iterator[KnownCluster]:
@@ -461,7 +461,7 @@ def left_events(rules: Iterable[Rule], outcomes: Outcomes, now: datetime) -> Ite
         if gone and head.uid:
             text = "; ".join(f"cluster {name} {_why_left(name)}" for name in gone)
             condition = new_condition(CLUSTERS_READY, "False", "LeftInventory", text)
-            yield StatusUpdate(head.key, head.uid, None, event(head.key, RULES.api_version, head.uid, condition, now))
+            yield StatusUpdate(head, None, event(head.key, RULES.api_version, head.uid, condition, now))
 
 
 def forgotten(rules: Iterable[Rule], outcomes: Outcomes, now: datetime) -> Iterator[StatusUpdate]:

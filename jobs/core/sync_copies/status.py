@@ -182,7 +182,7 @@ def _changed_by_admission(head: Head, results: Sequence[Result], now: datetime) 
     if not altered:
         return None
     condition = new_condition(READY, "False", "ChangedByAdmission", _described(altered))
-    return StatusUpdate(head.key, head.uid, None, event(head.key, RULES.api_version, head.uid, condition, now))
+    return StatusUpdate(head, None, event(head.key, RULES.api_version, head.uid, condition, now))
 
 
 def _status_update(rule: Reported, now: datetime) -> StatusUpdate | None:

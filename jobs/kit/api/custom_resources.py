@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
 
-from jobs.kit.api.cluster import Cluster, retry_if_expired
-from jobs.kit.values.errors import ApiError, ConfigurationError, InvalidObjectError
+from jobs.kit.api.cluster import Cluster, List, retry_if_expired
+from jobs.kit.values.errors import ApiError, ConfigurationError, InvalidObjectError, StoppedError
 from jobs.kit.values.model import ObjectKey
 from jobs.kit.values.reads import Head, Invalid, InvalidObject, Metadata, decode_map
 from jobs.kit.values.resources import Resource, is_name
@@ -73,6 +75,21 @@ def from_cluster(
         (*invalid, *sorted(undecoded, key=lambda each: each.head.key)),
         {name: number - most for name, number in numbers.items() if number > most},
     )
+
+
+def heads_of(cluster: Cluster, requested: Iterable[tuple[Resource, ObjectKey]]) -> Iterator[Head]:
+    """Yield the heads of these custom resources that can be read. Each is a list: no job may get them by name.
+
+    A run that is stopped yields none.
+    """
+    lists = (
+        List(resource, _CustomResource, partial(_split, resource), key.namespace, fields=f"metadata.name={key.name}")
+        for resource, key in requested
+    )
+    with suppress(StoppedError):
+        for _, found in cluster.lists(lists):
+            if not isinstance(found, ApiError):
+                yield from (each[0] for each in found if not isinstance(each, InvalidObject))
 
 
 def not_installed(resource: Resource, otherwise: str = "") -> ConfigurationError:

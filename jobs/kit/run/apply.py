@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain, islice
 
 from msgspec import structs
 
 from jobs.kit.api.cluster import Cluster, Write
+from jobs.kit.api.custom_resources import heads_of
 from jobs.kit.api.responses import Response, error_of
 from jobs.kit.api.transport import BYTES_IN_FLIGHT, IN_FLIGHT
 from jobs.kit.run.brakes import in_turns
@@ -33,6 +35,7 @@ from jobs.kit.values.resources import Resource
 from jobs.kit.values.text import cut
 
 _TURN = 4 * IN_FLIGHT
+_STATUS_ATTEMPTS = 3
 _IMMUTABLE = ("field is immutable", "cannot change roleRef")  # parts of messages of the API server
 _HAS_FINALIZER = "a finalizer keeps it; see its metadata.finalizers"
 
@@ -71,20 +74,17 @@ def write_statuses(
 ) -> Iterator[Result]:
     """Write statuses and the Events that go with them; yield a result for each that could not be written.
 
-    Those of another version of their resource are added to `conflicts`.
+    Those that conflict with what another client wrote are added to `conflicts`.
     """
     if dry_run is not DryRun.NONE:
         return
     rest = iter(status_updates)
     # In batches: a run that is killed leaves few statuses without their Events.
     while batch := list(islice(rest, IN_FLIGHT)):
-        patches = (
-            (resources[each.key.kind], each.key, each.encode(), each) for each in batch if each.status is not None
-        )
         written = [each for each in batch if each.status is None]
-        for response in cluster.patch_statuses(patches):
-            _, status_update = response.request.tag
-            if error := error_of(response):
+        with_status = [each for each in batch if each.status is not None]
+        for status_update, error in _patch_statuses(cluster, with_status, resources):
+            if error:
                 yield from _failed_status(status_update, error)
                 if error.status == 409 and conflicts is not None:
                     conflicts.append(status_update)
@@ -95,11 +95,41 @@ def write_statuses(
                 yield from _failed_status(response.request.tag[1], error, is_event=True)
 
 
+def _patch_statuses(
+    cluster: Cluster, status_updates: Sequence[StatusUpdate], resources: Mapping[str, Resource]
+) -> Iterator[tuple[StatusUpdate, ApiError | None]]:
+    """Send statuses, and yield each with its error.
+
+    One that conflicts is sent again if only metadata changed. If the response to an earlier attempt was lost, the
+    conflict is with the run's own write.
+    """
+    for attempt in range(_STATUS_ATTEMPTS):
+        refused: dict[ObjectKey, tuple[StatusUpdate, ApiError]] = {}
+        patches = ((resources[each.key.kind], each.key, each.encode(), each) for each in status_updates)
+        for response in cluster.patch_statuses(patches):
+            _, status_update = response.request.tag
+            error = error_of(response)
+            if error and error.status == 409 and attempt + 1 < _STATUS_ATTEMPTS:
+                refused[status_update.key] = (status_update, error)
+            else:
+                yield status_update, error
+        requested = [(resources[key.kind], key) for key in refused]
+        heads = {head.key: head for head in heads_of(cluster, requested)} if refused else {}
+        status_updates = []
+        for key, (status_update, error) in refused.items():
+            before, now = status_update.head, heads.get(key)
+            if now and now == structs.replace(before, version=now.version):
+                status_updates.append(replace(status_update, head=now))
+            else:
+                is_written = now and now.uid == before.uid and status_update.is_in(now.status)
+                yield status_update, None if is_written else error
+
+
 def _failed_status(status_update: StatusUpdate, error: ApiError, *, is_event: bool = False) -> Iterator[Result]:
     """Yield the result of a status or Event that was refused.
 
-    404 and 409 give no result. For a status, the resource was deleted or recreated, and the next run writes its status.
-    For an Event, an earlier attempt whose response was lost created it.
+    404 and 409 give no result. For a status, the resource was deleted or recreated, or another client wrote its spec or
+    status: the next run writes its status. For an Event, an earlier attempt whose response was lost created it.
     """
     if error.status not in (404, 409) and not error.is_terminating_namespace:
         reason = "its Event cannot be created" if is_event else "its status cannot be written"

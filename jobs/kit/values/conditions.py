@@ -14,8 +14,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
+from jobs.kit.values.errors import InvalidObjectError
 from jobs.kit.values.model import ObjectKey
-from jobs.kit.values.reads import Head
+from jobs.kit.values.reads import Head, decode_plain
 from jobs.kit.values.resources import Resource
 from jobs.kit.values.text import visible
 
@@ -43,20 +44,34 @@ class Condition(Struct, frozen=True, rename="camel"):
 class StatusUpdate:
     """The status to write to a custom resource, and an Event if its condition changed.
 
-    `status` is None for an object of another API, such as a Deployment: it only gets the Event. `version` is the
-    resourceVersion that the run read: conditions are one list, and a server that was restored has another object.
+    `head` is that of the object which the run read. `status` is None for an object of another API, such as a
+    Deployment: it only gets the Event.
     """
 
-    key: ObjectKey
-    uid: str
+    head: Head
     status: Mapping[str, Any] | None
     event: Mapping[str, Any] | None = None
-    version: str = ""
+
+    @property
+    def key(self) -> ObjectKey:
+        """The object."""
+        return self.head.key
 
     def encode(self) -> bytes:
-        """Return the merge patch of the status. With the uid, the API server refuses it for a recreated resource."""
-        unchanged = {"resourceVersion": self.version} if self.version else {}
-        return msgspec.json.encode({"metadata": {"uid": self.uid, **unchanged}, "status": self.status})
+        """Return the merge patch of the status. The API server refuses it if the resource changed or was recreated.
+
+        Conditions are one list, and a server that was restored has another object.
+        """
+        metadata = {"uid": self.head.uid, "resourceVersion": self.head.version}
+        return msgspec.json.encode({"metadata": metadata, "status": self.status})
+
+    def is_in(self, status: bytes) -> bool:
+        """Return whether a status has these conditions, with their times."""
+        try:
+            found = decode_plain(status)
+        except InvalidObjectError:
+            return False
+        return self.status is not None and found.get("conditions") == [*self.status["conditions"]]
 
 
 def timestamp(time: datetime) -> str:
@@ -126,7 +141,7 @@ def status_update(
     patch = {name: None if value == "" else value for name, value in msgspec.to_builtins(after).items()}
     kept = {*patch} - {*fields, "conditions"} if is_part else set(of_others)
     patch = {name: value for name, value in patch.items() if name not in kept}
-    return StatusUpdate(head.key, head.uid, patch, new_event, head.version)
+    return StatusUpdate(head, patch, new_event)
 
 
 def event(
