@@ -200,7 +200,11 @@ def _explained(context: click.Context, parameter: click.Parameter, value: str | 
     "NAMESPACE[/NAME] | CLUSTER/NAMESPACE/NAME",
     _explained,
 )
-@flags.max_deletes("orphaned copies of a kind", " If set, also deletes copies of rules that may be mistaken.")
+@flags.max_deletes(
+    "orphaned copies of a kind",
+    " If set, also deletes copies of rules that may be mistaken, and "
+    "withdraws the certificates of a source namespace that is gone.",
+)
 @flags.metrics
 @flags.run_options(
     Options,

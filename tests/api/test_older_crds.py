@@ -62,6 +62,23 @@ def test_a_rule_whose_field_the_crd_drops_is_invalid_and_its_copies_stay(
     assert _copies(api, team, other) == before
 
 
+def test_a_rule_can_do_without_a_field_that_the_crd_drops(api: Api, sync: Run, home: str) -> None:
+    team = api.namespace("team-a")
+    api.create(configmap(home, data={"a": "1", "b": "2"}))
+    made = rule("settings", home, team, keys={"include": ["a"]})
+    api.create(made)
+    assert sync().exit_code == 0
+    without(api, "copyrators", "keys")
+    wait_for(lambda: _value(api.read(made), ["keys"]) is None, "the CRD to be used")
+    api.patch(made, {"spec": {"orphans": "Retain"}})
+    assert sync().exit_code == 2, "another field changes nothing"
+
+    api.patch(made, {"metadata": {"managedFields": [{}]}})
+
+    assert sync().exit_code == 0
+    assert [each["data"] for each in _copies(api, team)[0]] == [{"a": "1", "b": "2"}]
+
+
 def _copies(api: Api, *namespaces: str) -> list[list[Object]]:
     return [[one for one in api.items("v1", "ConfigMap", each) if is_managed(one)] for each in namespaces]
 

@@ -253,7 +253,7 @@ def test_values_change_the_cron_jobs(helm: Helm) -> None:
         "schedule": "*/5 * * * *",
         "verifySchedule": "@daily",
         "suspend": True,
-        "flags": ["--max-deletes=50"],
+        "flags": ["--log-format=json"],
         "settings": {"DIFF": 1, "MAX_DELETES": 1000000, "CHECK": True},
         "resources": {"requests": {"cpu": "1"}, "limits": {"memory": "1Gi"}},
     }
@@ -276,7 +276,7 @@ def test_values_change_the_cron_jobs(helm: Helm) -> None:
     assert [each["spec"].get("suspend") for each in (run, verify, other)] == [True, True, None]
     assert [each["spec"]["schedule"] for each in (run, verify)] == ["*/5 * * * *", "@daily"]
     assert container["image"] == f"registry.example.com/chores@{digest}"
-    assert (container["args"], container["imagePullPolicy"]) == (["sync-copies", "--max-deletes=50"], "Always")
+    assert (container["args"], container["imagePullPolicy"]) == (["sync-copies", "--log-format=json"], "Always")
     assert container["resources"] == {
         "requests": {"cpu": "1", "memory": "64Mi", "ephemeral-storage": "10Mi"},
         "limits": {"memory": "1Gi", "ephemeral-storage": "64Mi"},

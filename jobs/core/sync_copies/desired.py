@@ -89,7 +89,7 @@ def candidates(observed: Observed, settings: Settings) -> Candidates:
     a source in a namespace that comes first in spec.namespaces. If that namespace could not be read, later ones are not
     used either.
     """
-    confirmed = settings.max_deletes is not None
+    confirmed = bool(settings.max_deletes)
     selected: dict[tuple[str, str], list[Candidate]] = {}
     shadowed: dict[tuple[str, str], list[Candidate]] = {}
     left: dict[tuple[ObjectKey, str], Finding] = {}

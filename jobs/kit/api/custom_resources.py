@@ -15,8 +15,9 @@ from msgspec import Raw, Struct
 from jobs.kit.api.cluster import Cluster, List, retry_if_expired
 from jobs.kit.values.errors import ApiError, ConfigurationError, InvalidObjectError, StoppedError
 from jobs.kit.values.model import ObjectKey
-from jobs.kit.values.reads import Head, Invalid, InvalidObject, Metadata, decode_map
+from jobs.kit.values.reads import Head, Invalid, InvalidObject, Metadata, members
 from jobs.kit.values.resources import Resource, is_name
+from jobs.kit.values.text import cut
 
 # A run has 128 MiB of memory (cronjobs/). No status of a job is larger: it lists 100 conflicts at most.
 _MOST_SPEC_BYTES = 256 << 10
@@ -108,8 +109,9 @@ def _split(resource: Resource, read: _CustomResource) -> tuple[Head, bytes]:
     at = read.metadata
     if dropped := _dropped(at, read.spec):
         raise InvalidObjectError(
-            f"spec.{dropped[0]} was set, and the installed CRD does not have it: install the CRDs of this version with "
-            "'chores install-crds' or 'kubectl apply -k cronjobs/crds'"
+            f"spec.{cut(dropped[0])} was set, and the installed CRD does not have it: install the CRDs of this version "
+            "with 'chores install-crds' or 'kubectl apply -k cronjobs/crds', or, to do without it, clear "
+            "metadata.managedFields"
         )
     key = ObjectKey(resource.kind, at.name, at.namespace)
     status = bytes(read.status) if len(read.status) <= _MOST_STATUS_BYTES else b""
@@ -124,27 +126,20 @@ def _dropped(metadata: Metadata, spec: Raw) -> list[str]:
     Without them a spec means something else: all keys in place of some. The server keeps them in managedFields, and
     refuses null.
     """
-    fields = (_members(each.fields_v1).get("f:spec", Raw()) for each in metadata.managed_fields or ())
+    fields = (members(each.fields_v1).get("f:spec", Raw()) for each in metadata.managed_fields or ())
     return sorted({name for each in fields for name in _missing("", each, spec)})
 
 
 def _missing(path: str, owned: Raw, spec: Raw) -> Iterator[str]:
     if path.count(".") == _MOST_LEVELS:
         return
-    fields = {name[2:]: below for name, below in _members(owned).items() if name.startswith("f:")}
-    there = _members(spec) if fields else {}
+    fields = {name[2:]: below for name, below in members(owned).items() if name.startswith("f:")}
+    there = members(spec) if fields else {}
     for name, below in fields.items():
         if name in there:
             yield from _missing(f"{path}{name}.", below, there[name])
         else:
             yield f"{path}{name}"
-
-
-def _members(raw: Raw) -> dict[str, Raw]:
-    try:
-        return decode_map(raw, Raw)
-    except InvalidObjectError:
-        return {}
 
 
 def from_files(

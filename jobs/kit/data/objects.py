@@ -23,7 +23,7 @@ from jobs.kit.values.reads import (
     decode,
     decode_any,
     decode_list,
-    decode_map,
+    members,
     string_map,
 )
 from jobs.kit.values.stamps import MANAGER
@@ -107,13 +107,13 @@ def _ownership(entries: Sequence[ManagedFieldsEntry], layout: Layout) -> Ownersh
     annotations: set[str] = set()
     has_immutable = False
     for entry in entries:
-        fields = _child_fields(entry.fields_v1)
+        fields = members(entry.fields_v1)
         names = (name for name in layout.fields if f"f:{name}" in fields)
         content = {path for name in names for path in _paths(name, fields[f"f:{name}"], layout)}
         has_immutable = has_immutable or "immutable" in content
         if entry.manager == MANAGER:
             own |= content
-            metadata = _child_fields(fields.get("f:metadata", Raw()))
+            metadata = members(fields.get("f:metadata", Raw()))
             labels |= _keys(metadata.get("f:labels", Raw()))
             annotations |= _keys(metadata.get("f:annotations", Raw()))
         elif content:
@@ -122,23 +122,15 @@ def _ownership(entries: Sequence[ManagedFieldsEntry], layout: Layout) -> Ownersh
     return Ownership(field_set(own), tuple(sorted(others)[:_MOST_MANAGERS]), has_immutable, *some)
 
 
-def _child_fields(raw: Raw) -> Mapping[str, Raw]:
-    """Return the next level of a fieldsV1; empty if it is not valid: any client may send one that is not."""
-    try:
-        return decode_map(raw, Raw)
-    except InvalidObjectError:
-        return {}
-
-
 def _keys(raw: Raw) -> set[str]:
-    return {key[2:] for key in _child_fields(raw) if key.startswith("f:")}
+    return {key[2:] for key in members(raw) if key.startswith("f:")}
 
 
 def _paths(path: str, raw: Raw, layout: Layout) -> set[str]:
     """Return the copied fields below a path of a fieldsV1, with the keys of maps: `f:data: {f:a: {}}` is `data.a`."""
     if path not in layout.maps:
         return {path}
-    below = _child_fields(raw)
+    below = members(raw)
     keys = {key[2:]: each for key, each in below.items() if key.startswith("f:")}
     if not keys:
         return set() if "." in below else {path}

@@ -93,6 +93,14 @@ def decode_map(raw: bytes | Raw, kind: type[Kind]) -> dict[str, Kind]:
     return decode(raw or b"{}", cast("type[dict[str, Kind] | None]", dict[str, kind] | None)) or {}  # type: ignore[valid-type]
 
 
+def members(raw: bytes | Raw) -> dict[str, Raw]:
+    """Decode one level of a JSON object, such as a fieldsV1; empty if it is none: any client may send such a text."""
+    try:
+        return decode_map(raw, Raw)
+    except InvalidObjectError:
+        return {}
+
+
 @lru_cache
 def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(kind)
