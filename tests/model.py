@@ -1,4 +1,4 @@
-"""What CopyratorRules require in a cluster, on a page: docs/copyratorrule.md without the code of jobs/."""
+"""What CopyratorRules require in a cluster: docs/copyratorrule.md without the code of jobs/."""
 
 import base64
 import hashlib

@@ -1,4 +1,4 @@
-"""Mirrors are healthy and as specified when nothing happens any more: tests/walk/mirrors.py says what that is."""
+"""Mirrors are healthy and as specified when nothing happens any more: see tests/walk/mirrors.py."""
 
 from __future__ import annotations
 

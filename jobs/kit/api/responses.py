@@ -140,7 +140,7 @@ def error_of(response: Response) -> ApiError | None:
     if response.is_unsent:
         return CredentialsError(response.error)
     if not response.status:
-        # Of other errors the cause is a server that restarts: what is to check is known only if no request succeeds.
+        # Other errors have many causes, such as a server that restarts.
         check = f"; {what_to_check(response.error)}" if "certificate" in response.error else ""
         return ApiError(0, response.error + check)
     if response.status == 401:

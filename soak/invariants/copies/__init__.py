@@ -1,4 +1,4 @@
-"""Copies, and the names of copies in ServiceAccounts, are as rules require: tests/model.py says what that is."""
+"""Copies, and the names of copies in ServiceAccounts, are as rules require: see tests/model.py."""
 
 from __future__ import annotations
 
