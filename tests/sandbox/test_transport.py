@@ -431,7 +431,6 @@ def test_the_clock_is_that_of_the_server_if_its_date_is_valid(
     assert abs(transport.clock.now() - (datetime.now(timezone.utc) - ahead)) < timedelta(minutes=1)
 
 
-@pytest.mark.usefixtures("short_pauses")
 @pytest.mark.parametrize("hours", [-1, 1])
 def test_a_clock_that_is_set_during_a_run_changes_no_time(monkeypatch: pytest.MonkeyPatch, hours: int) -> None:
     clock = kit.ServerClock()
@@ -442,6 +441,7 @@ def test_a_clock_that_is_set_during_a_run_changes_no_time(monkeypatch: pytest.Mo
     assert timedelta() <= clock.now() - before < timedelta(minutes=30)
 
 
+@pytest.mark.usefixtures("short_pauses")
 def test_the_clock_of_a_proxy_that_answers_with_an_error_does_not_count(
     sandbox: Sandbox, connected: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
