@@ -97,13 +97,14 @@ def test_a_cool_down_ends_with_a_clock_that_is_set_forward_or_back(
 
 
 def test_a_rate_stays_if_the_clock_is_set_back_to_the_day_before_it(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    tomorrow = datetime.combine(ago(-1), datetime.min.time(), timezone.utc)
-    until_tomorrow = (tomorrow - datetime.now(timezone.utc)) / timedelta(hours=1)
+    tomorrow = ago(-1)
+    midnight = datetime.combine(tomorrow, datetime.min.time(), timezone.utc)
+    until_tomorrow = (midnight - datetime.now(timezone.utc)) / timedelta(hours=1)
     api.create(namespace_object("shop"))
     api.create(exchange_rate("shop"))
     with rates_served() as rates:
         fetch = runs("fetch-rates", api.kubeconfig, rates.env())
-        rates.publish(day=ago(-1))
+        rates.publish(day=tomorrow)
         set_server(monkeypatch, until_tomorrow + 0.5)
         assert fetch().summary == {"created": 1}
         before = api.read(configmap("shop", "usd"))
