@@ -39,4 +39,4 @@ def test_managed_fields_and_a_spec_that_are_nested_deep_end_no_run(levels: int) 
     metadata = decode(fields, Metadata)
 
     assert _dropped(metadata, msgspec.Raw(nested("a").encode())) == []
-    assert _dropped(metadata, msgspec.Raw(b'{"a": {}}')) in (["a.a"], [])  # too deep: read as null
+    assert _dropped(metadata, msgspec.Raw(b'{"a": {}}')) == ["a.a"]
