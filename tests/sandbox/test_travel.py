@@ -3,15 +3,19 @@
 What the run has written is lost, and what it has read may never have been. `make test` tries a fifth of the requests.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 
 import pytest
 
-from kubesandbox import Fault
-from tests.fault_world import Built, World, differing
+from kubesandbox import Fault, Sandbox
+from tests.api.conftest import Ran, runs
+from tests.apis import Api, sandbox_api
+from tests.fault_world import Built, Object, World, differing
 from tests.sandbox.test_every_fault import deleted, every_world
 from tests.sweeps import sampled
+from tests.worlds import configmap, namespace_object, rule
 
 pytestmark = pytest.mark.usefixtures("quick")
 RUNS = 3
@@ -60,3 +64,42 @@ def test_the_next_runs_do_again_what_a_restore_undid_after_a_run(built: Built) -
         cluster.run()
 
         assert [*wrong_afterwards(built, cluster, undisturbed)] == []
+
+
+def sync(api: Api) -> Ran:
+    return runs("sync-copies", api.kubeconfig)("-n", "kube-chores")
+
+
+def change_rule(api: Api) -> Object:
+    return api.patch(rule("settings", "", ""), {"spec": {"targets": {"exclude": ["team-b"]}}})
+
+
+def status_writes(api: Api) -> list[int]:
+    """Return the codes of the responses since `mark()`."""
+    return [each.status for each in api.writes() if each.path.endswith("/status")]
+
+
+@pytest.mark.parametrize("change", [sync, change_rule], ids=["status", "generation"])
+def test_a_status_is_not_written_to_another_version_that_a_restore_brings_back(
+    sandbox: Sandbox, tmp_path: Path, change: Callable[[Api], object]
+) -> None:
+    """The run has read another status or generation than the restored rule has; its copies are gone, too."""
+    api, store = sandbox_api(sandbox, tmp_path), sandbox.cluster.store
+    for name in ("home", "team-a"):
+        api.create(namespace_object(name))
+    api.create(configmap("home"))
+    made = api.create(rule("settings", "home", "team-*"))
+    backup = store.copy()
+    change(api)
+    api.create(configmap("home", "theme"))
+    sandbox.inject(Fault("PATCH", "*/status", kind="call-before", call=partial(store.restore, backup)))
+    api.mark()
+
+    sync(api)
+
+    assert status_writes(api) == [409]
+    assert api.read(made) == made
+    assert sync(api).exit_code == 0
+    assert status_writes(api) == [409, 200]
+    status = api.read(made)["status"]
+    assert (status["observedGeneration"], status["copies"]) == (1, 1)
