@@ -1,4 +1,4 @@
-"""A CRD of an earlier version, which drops fields: a spec without them must not be taken for the whole."""
+"""A CRD of another version: a spec without the fields that it drops must not be taken for the whole."""
 
 import copy
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.api.conftest import Run
-from tests.apis import Api, Object, wait_for
+from tests.apis import Api, ApiError, Object, wait_for
 from tests.manifests import everything
 from tests.model import is_managed
 from tests.worlds import configmap, rule
@@ -14,15 +14,20 @@ from tests.worlds import configmap, rule
 
 def without(api: Api, plural: str, *path: str) -> None:
     """Replace a CRD by one without this field of the spec."""
+    crd, below = crd_and_fields(plural)
+    for name in path[:-1]:
+        below = below[name]["properties"]
+    del below[path[-1]]
+    api.replace(crd)
+
+
+def crd_and_fields(plural: str) -> tuple[Object, Any]:
+    """Return a copy of a CRD, without validations of the spec as a whole, and the fields of the spec in it."""
     (crd,) = [each for each in everything() if each["metadata"]["name"] == f"{plural}.kubechores.dev"]
     crd = copy.deepcopy(crd)
     spec = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     spec["x-kubernetes-validations"] = []
-    below: Any = spec
-    for name in path[:-1]:
-        below = below["properties"][name]
-    del below["properties"][path[-1]]
-    api.replace(crd)
+    return crd, spec["properties"]
 
 
 @pytest.mark.parametrize(
@@ -77,6 +82,33 @@ def test_a_rule_can_do_without_a_field_that_the_crd_drops(api: Api, sync: Run, h
 
     assert sync().exit_code == 0
     assert [each["data"] for each in _copies(api, team)[0]] == [{"a": "1", "b": "2"}]
+
+
+def test_a_field_that_only_a_newer_crd_has_changes_no_copy(api: Api, sync: Run, home: str) -> None:
+    team = api.namespace("team")
+    api.create(configmap(home))
+    made = api.create(rule("settings", home, f"team-{api.token}"))
+    assert sync().summary == {"created": 1}
+    before = _copies(api, team)
+    crd, fields = crd_and_fields("copyrators")
+    fields["newer"] = {"type": "string"}
+    api.replace(crd)
+    wait_for(lambda: _is_kept(api, made, {"newer": "a"}), "the CRD to be used")
+
+    ran = sync()
+
+    assert (ran.exit_code, ran.summary) == (0, {"unchanged": 1})
+    assert _copies(api, team) == before
+
+
+def _is_kept(api: Api, made: Object, fields: Object) -> bool:
+    """Whether the server keeps these fields of a spec; for a moment after a CRD changed, it does not serve its kind."""
+    try:
+        return bool(fields.items() <= api.patch(made, {"spec": fields})["spec"].items())
+    except ApiError as error:
+        if error.status != 429:
+            raise
+        return False
 
 
 def _copies(api: Api, *namespaces: str) -> list[list[Object]]:

@@ -11,14 +11,16 @@ import pytest
 
 from kubesandbox import Fault, Sandbox
 from tests.api.conftest import Ran, runs
+from tests.api.test_older_crds import without
 from tests.apis import Api, sandbox_api
-from tests.fault_world import Built, Object, World, differing
+from tests.fault_world import Built, Object, World, differing, served
 from tests.sandbox.test_every_fault import deleted, every_world
 from tests.sweeps import sampled
 from tests.worlds import configmap, namespace_object, rule
 
 pytestmark = pytest.mark.usefixtures("quick")
 RUNS = 3
+COPIES = [(each, "settings") for each in ("team-a", "team-b")]
 
 
 def restore(built: Built, cluster: World) -> None:
@@ -103,3 +105,28 @@ def test_a_status_is_not_written_to_another_version_that_a_restore_brings_back(
     assert status_writes(api) == [409, 200]
     status = api.read(made)["status"]
     assert (status["observedGeneration"], status["copies"]) == (1, 1)
+
+
+def test_a_crd_that_drops_a_field_during_a_run_changes_no_copy_into_another(sandbox: Sandbox, tmp_path: Path) -> None:
+    api = sandbox_api(sandbox, tmp_path)
+    for name in ("home", "team-a", "team-b"):
+        api.create(namespace_object(name))
+    api.create(configmap("home"))
+    api.create(rule("settings", "home", "team-*", keys={"include": ["a"]}))
+    sync(api)
+    api.patch(configmap("home"), {"data": {"a": "new"}})
+    with served(sandbox, "sync-copies") as undisturbed:
+        assert undisturbed.run().summary == {"configured": 2}
+        trace = undisturbed.requests()
+    wrong: dict[str, object] = {}
+
+    for number in range(len(trace)):
+        with served(sandbox, "sync-copies") as cluster:
+            replace = partial(without, sandbox_api(cluster.sandbox, tmp_path), "copyrators", "keys")
+            cluster.sandbox.inject(Fault(kind="call-before", call=replace, skip=number))
+            codes = [cluster.run().exit_code, cluster.run().exit_code]
+            copies = [each for key, each in cluster.stored("configmaps").items() if key[1:] in COPIES]
+        if codes not in ([0, 2], [2, 2]) or [each for each in copies if each["data"].keys() != {"a"}]:
+            wrong[f"{number} {trace[number].path}"] = codes, copies
+
+    assert wrong == {}
