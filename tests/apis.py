@@ -149,6 +149,17 @@ class Api:
     def _tls(self) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=str(self.ca_file))
 
+    def answer(self, path: str, **options: Any) -> Answer:
+        """Read what is at a path, once its resource is served: for a moment after its CRD changed, it is not."""
+        answers: list[Answer] = []
+
+        def is_served() -> bool:
+            answers.append(self.request("GET", path, **options))
+            return answers[-1][0] != 429
+
+        wait_for(is_served, f"{path} to be served, after its CRD changed")
+        return answers[-1]
+
     def call(self, method: str, path: str, body: object = None, **options: Any) -> Object:
         """Send a request that must succeed."""
         status, _, content = self.request(method, path, body, **options)
@@ -192,7 +203,7 @@ class Api:
     def get(self, obj: Object) -> Object | None:
         """The object as it is now, or None."""
         path = self.path(obj)
-        status, _, body = self.request("GET", path)
+        status, _, body = self.answer(path)
         if status == 404:
             return None
         if status != 200:
@@ -371,8 +382,7 @@ class Api:
 
     def _served(self, path: str, field: str, **options: Any) -> list[Object]:
         """The list in a field of the answer; empty for a path of a CRD whose deletion ends only now."""
-        wait_for(lambda: self.request("GET", path, **options)[0] != 429, f"{path} to be served, after its CRD changed")
-        status, _, content = self.request("GET", path, **options)
+        status, _, content = self.answer(path, **options)
         if status == 404:
             return []
         if status >= 300:
