@@ -9,6 +9,7 @@ import pytest
 
 from jobs.kit.api.curl import Transfers
 from jobs.kit.api.responses import Request
+from jobs.kit.api.transport import Transport
 from tests.control_plane import missing
 from tests.manifests import everything
 from tests.planes import Plane
@@ -40,6 +41,14 @@ def town(hub: Plane) -> Iterator[Town]:
         made = Town(hub, rates)
         made.build()
         yield made
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have runs repeat a request until kube-apiserver was replaced, which may take long on a busy machine."""
+    defaults = Transport.__init__.__kwdefaults__
+    assert defaults
+    monkeypatch.setitem(defaults, "retry_seconds", 600.0)
 
 
 def is_write(request: Request) -> bool:
