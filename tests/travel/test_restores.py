@@ -3,15 +3,15 @@
 import contextlib
 import random
 import subprocess
-import sys
-import threading
 from collections.abc import Callable, Iterator
+from threading import Event, Thread
 
 import pytest
 
 from tests import model
 from tests.api.conftest import Ran, runs
-from tests.apis import Api, ApiError
+from tests.apis import Api, ApiError, wait_for
+from tests.conftest import Chores
 from tests.model import Place
 from tests.planes import Plane
 from tests.worlds import Object, at, configmap, namespace_object, rule, secret
@@ -76,7 +76,7 @@ def check_run(hub: Plane) -> Ran:
     after = objects(hub.api)
     assert ran.exit_code in (0, 4), ran
     assert [*model.wrong(before, after, rules, namespaces)] == []
-    required = model.desired(rules, [each for each in before.values() if not model.is_never_copied(each)], namespaces)
+    required = model.desired(rules, before.values(), namespaces)
     assert [
         place for place in before.keys() - after.keys() if place in required or not model.is_managed(before[place])
     ] == []
@@ -84,25 +84,32 @@ def check_run(hub: Plane) -> Ran:
 
 
 @contextlib.contextmanager
-def running(hub: Plane) -> Iterator[None]:
-    """Run the job in a thread, again and again, whatever it finds."""
-    account, end = hub.api.service_account_kubeconfig("kube-chores", "sync-copies"), threading.Event()
-    command = [sys.executable, "-m", "jobs", "sync-copies", "-n", "kube-chores", "--kubeconfig", str(account)]
+def running(hub: Plane, chores: Chores) -> Iterator[Callable[[], bool]]:
+    """Run the job in a thread, again and again, whatever it finds; after a first run, yield whether one is running."""
+    account, end, is_run = hub.api.service_account_kubeconfig("kube-chores", "sync-copies"), Event(), Event()
+    ended: list[subprocess.CompletedProcess[str]] = []
 
     def repeat() -> None:
         while not end.is_set():
-            subprocess.run(command, capture_output=True, check=False)
+            is_run.set()
+            ended.append(chores("sync-copies", "-n", "kube-chores", kubeconfig=account))
+            is_run.clear()
 
-    thread = threading.Thread(target=repeat)
+    thread = Thread(target=repeat)
     thread.start()
-    yield
-    end.set()
-    thread.join()
+    try:
+        wait_for(lambda: ended, "the first run")
+        assert ended[0].returncode in (0, 4), ended[0]
+        yield is_run.is_set
+    finally:
+        end.set()
+        thread.join()
+    assert [each for each in ended if "Traceback" in each.stderr] == []
 
 
 @pytest.mark.parametrize("is_running", [False, True], ids=["between runs", "during runs"])
 @pytest.mark.parametrize("writes", [1, 10, 1000])
-def test_runs_after_a_restore_do_what_rules_require(hub: Plane, writes: int, is_running: bool) -> None:
+def test_runs_after_a_restore_do_what_rules_require(hub: Plane, chores: Chores, writes: int, is_running: bool) -> None:
     by = random.Random(f"{writes} {is_running}")
     for each in [*sources(), *RULES]:
         hub.api.put(each)
@@ -115,7 +122,9 @@ def test_runs_after_a_restore_do_what_rules_require(hub: Plane, writes: int, is_
             check_run(hub)
 
     if is_running:
-        with running(hub):
+        with running(hub, chores) as is_run:
+            hub.stop()
+            wait_for(is_run, "a run while the cluster is down")
             hub.restore()
     else:
         hub.restore()
