@@ -579,3 +579,21 @@ def test_a_glob_of_which_all_clusters_left_reports_them(
     ran = push("--clusters", spokes[0].name)
 
     assert (ran.exit_code, ran.summary) == (0, {"left-inventory": 1}), ran.stdout + ran.stderr
+
+
+@pytest.mark.parametrize(("number", "left"), [(10, 0), (11, 11)])
+def test_copies_of_rules_that_a_restored_hub_lacks_go_within_the_brake(
+    hub: Api, spokes: list[Spoke], spaces: None, push: Run, home: str, server: Sandbox, number: int, left: int
+) -> None:
+    backup = server.cluster.store.copy()
+    for each in range(number):
+        hub.create(configmap(home, f"settings-{each}"))
+    hub.create(fleet("settings", home, "team-a"))
+    assert push().exit_code == 0
+    assert [len(copies(each)) for each in spokes] == [number, number]
+    server.cluster.store.restore(backup)
+
+    ran = push()
+
+    assert ran.exit_code == (4 if left else 0), ran.stderr
+    assert [len(copies(each)) for each in spokes] == [left, left]
