@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from tests.api.conftest import Run
-from tests.apis import Api, ApiError, Object, wait_for
+from tests.apis import Api, ApiError, Object, ready_of, wait_for
 from tests.manifests import everything
 from tests.model import is_managed
-from tests.worlds import configmap, rule
+from tests.rates import RatesServer, ago, today
+from tests.worlds import configmap, exchange_rate, rule
 
 
 def without(api: Api, plural: str, *path: str) -> None:
@@ -63,8 +64,29 @@ def test_a_rule_whose_field_the_crd_drops_is_invalid_and_its_copies_stay(
     assert ran.exit_code == 2
     (found,) = [each for each in ran.results if each["object"]["name"] == "settings"]
     assert found["code"] == "invalid"
-    assert f"spec.{name} was set, and the installed CRD does not have it: install the CRDs" in found["reason"]
+    assert f"spec.{name} was set, and an older CRD dropped it: install the CRDs" in found["reason"]
+    ready = ready_of(api.read(made)["status"]["conditions"])
+    assert (ready["status"], ready["reason"]) == ("False", "Invalid")
     assert _copies(api, team, other) == before
+
+
+def test_an_exchange_rate_whose_field_the_crd_drops_is_invalid_and_its_rate_stays(
+    api: Api, fetch: Run, rates: RatesServer
+) -> None:
+    rates.publish(day=ago(1))
+    made = api.create(exchange_rate(api.namespace("shop"), "usd", "USD", maxChange=50))
+    assert fetch().summary == {"created": 1}
+    without(api, "exchangerates", "maxChange")
+    wait_for(lambda: "maxChange" not in api.read(made)["spec"], "the CRD to be used")
+    rates.publish(day=today())
+
+    ran = fetch()
+
+    ready = ready_of(api.read(made)["status"]["conditions"])
+    assert (ran.summary, ready["status"], ready["reason"]) == ({"invalid": 1}, "False", "Invalid")
+    assert "spec.maxChange was set, and an older CRD dropped it" in ready["message"]
+    (configmap,) = [each for each in api.items("v1", "ConfigMap", made["metadata"]["namespace"]) if is_managed(each)]
+    assert configmap["data"]["date"] == str(ago(1))
 
 
 def test_a_rule_can_do_without_a_field_that_the_crd_drops(api: Api, sync: Run, home: str) -> None:

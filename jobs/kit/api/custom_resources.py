@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
@@ -22,6 +22,10 @@ from jobs.kit.values.text import cut
 # A run has 128 MiB of memory (cronjobs/). No status of a job is larger: it lists 100 conflicts at most.
 _MOST_SPEC_BYTES = 256 << 10
 _MOST_STATUS_BYTES = 512 << 10
+_WAS_DROPPED = (
+    "was set, and an older CRD dropped it: install the CRDs of this version with 'chores install-crds' or 'kubectl "
+    "apply -k cronjobs/crds', then apply this {} again"
+)
 _MOST_LEVELS = 10  # of a spec, more than our CRDs have
 
 # Of all files together: more would fill the terminal or the log.
@@ -39,6 +43,12 @@ class _CustomResource(Struct):
     status: Raw = Raw()
 
 
+class _Parts(NamedTuple):
+    head: Head
+    spec: bytes
+    problems: tuple[str, ...]  # none: the spec is what clients have set, which may not be valid either
+
+
 def from_cluster(
     cluster: Cluster, resource: Resource, parse: Parse[Parsed], namespace: str = "", most: int = sys.maxsize
 ) -> tuple[tuple[Parsed, ...], tuple[Invalid, ...], Mapping[str, int]]:
@@ -51,10 +61,10 @@ def from_cluster(
         ApiError: the custom resources cannot be read.
     """
 
-    def read() -> tuple[list[tuple[Head, bytes] | InvalidObject], Counter[str]]:
+    def read() -> tuple[list[_Parts | InvalidObject], Counter[str]]:
         numbers: Counter[str] = Counter()
 
-        def split(each: _CustomResource) -> tuple[Head, bytes] | None:
+        def split(each: _CustomResource) -> _Parts | None:
             numbers[each.metadata.namespace] += 1
             return _split(resource, each) if numbers[each.metadata.namespace] <= most else None
 
@@ -67,9 +77,9 @@ def from_cluster(
         if error.status != 404:
             raise
         raise not_installed(resource, ", or name a file with -f") from error
-    found = sorted((each for each in objects if not isinstance(each, InvalidObject)), key=lambda each: each[0].key)
+    found = sorted((each for each in objects if not isinstance(each, InvalidObject)), key=lambda each: each.head.key)
     undecoded = [Invalid(Head(each.key), (each.error.message,)) for each in objects if isinstance(each, InvalidObject)]
-    parsed = [parse(*each) for each in found]
+    parsed = [Invalid(each.head, each.problems) if each.problems else parse(each.head, each.spec) for each in found]
     invalid = [each for each in parsed if isinstance(each, Invalid)]
     return (
         tuple(each for each in parsed if not isinstance(each, Invalid)),
@@ -90,7 +100,7 @@ def heads_of(cluster: Cluster, requested: Iterable[tuple[Resource, ObjectKey]]) 
     with suppress(StoppedError):
         for _, found in cluster.lists(lists):
             if not isinstance(found, ApiError):
-                yield from (each[0] for each in found if not isinstance(each, InvalidObject))
+                yield from (each.head for each in found if not isinstance(each, InvalidObject))
 
 
 def not_installed(resource: Resource, otherwise: str = "") -> ConfigurationError:
@@ -102,22 +112,19 @@ def not_installed(resource: Resource, otherwise: str = "") -> ConfigurationError
     )
 
 
-def _split(resource: Resource, read: _CustomResource) -> tuple[Head, bytes]:
-    """Return the head and the spec of a custom resource; raise an InvalidObjectError if the spec is too large."""
+def _split(resource: Resource, read: _CustomResource) -> _Parts:
+    """Return the parts of a custom resource; raise an InvalidObjectError if the spec is too large."""
     if len(read.spec) > _MOST_SPEC_BYTES:
         raise InvalidObjectError(f"spec has {len(read.spec) >> 10} KiB, the limit is {_MOST_SPEC_BYTES >> 10} KiB")
     at = read.metadata
-    if dropped := _dropped(at, read.spec):
-        raise InvalidObjectError(
-            f"spec.{cut(dropped[0])} was set, and the installed CRD does not have it: install the CRDs of this version "
-            "with 'chores install-crds' or 'kubectl apply -k cronjobs/crds', or, to do without it, clear "
-            "metadata.managedFields"
-        )
     key = ObjectKey(resource.kind, at.name, at.namespace)
     status = bytes(read.status) if len(read.status) <= _MOST_STATUS_BYTES else b""
     terminating = at.deletion_timestamp is not None
     created = at.creation_timestamp or ""
-    return Head(key, at.uid, at.generation, terminating, status, created, at.resource_version), bytes(read.spec)
+    head = Head(key, at.uid, at.generation, terminating, status, created, at.resource_version)
+    dropped = _dropped(at, read.spec)
+    problems = (f"spec.{cut(dropped[0])} {_WAS_DROPPED.format(resource.kind)}",) if dropped else ()
+    return _Parts(head, bytes(read.spec), problems)
 
 
 def _dropped(metadata: Metadata, spec: Raw) -> list[str]:
