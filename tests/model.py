@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
+from tests.worlds import encoded
+
 Object = dict[str, Any]
 Place = tuple[str, str, str]  # kind, namespace, name
 FIELDS = {
@@ -72,7 +74,7 @@ def wrong(
     before: Mapping[Place, Object], after: Mapping[Place, Object], rules: Sequence[Object], namespaces: Sequence[Object]
 ) -> Iterator[str]:
     """Yield what is not as rules require after a run of objects that were there before it."""
-    wanted = desired(rules, [each for each in before.values() if not is_never_copied(each)], namespaces)
+    wanted = desired(rules, before.values(), namespaces)
     for at, every in wanted.items():
         copies = [each for each in every if not each.refused] or every
         found, was = after.get(at), before.get(at)
@@ -85,7 +87,7 @@ def wrong(
 
 def orphans(before: Mapping[Place, Object], rules: Sequence[Object], namespaces: Sequence[Object]) -> set[Place]:
     """The copies that a run deletes, if nothing blocks it: of deleted rules, annotated so."""
-    wanted = desired(rules, [each for each in before.values() if not is_never_copied(each)], namespaces)
+    wanted = desired(rules, before.values(), namespaces)
     names = {each["metadata"]["name"] for each in rules}
     return {
         at
@@ -258,7 +260,7 @@ def _write_certificates(made: Object, kind: str, form: Object) -> bool:
     texts |= {key: _text(each) for key, each in made.pop("binaryData", {}).items()}
     written = {key: "".join(map(_pem, certificates(each))) for key, each in texts.items()}
     is_secret = form.get("kind", kind) == "Secret"
-    made["data"] = {key: _encoded(each) for key, each in written.items()} if is_secret else written
+    made["data"] = {key: encoded(each) for key, each in written.items()} if is_secret else written
     if not is_secret:
         made.pop("type", None)
     return all(written.values())
@@ -276,7 +278,7 @@ def bundle(spec: Object, contents: Sequence[Object | None]) -> Object | None:
         {each for text in texts for each in certificates(text)}, key=lambda each: hashlib.sha256(each).digest()
     )
     text = "".join(map(_pem, found))
-    made = {"data": {spec["merge"]["key"]: _encoded(text) if secret else text}}
+    made = {"data": {spec["merge"]["key"]: encoded(text) if secret else text}}
     return (made | {"type": "Opaque"} if secret else made) if found else None
 
 
@@ -295,10 +297,6 @@ def _pem(der: bytes) -> str:
 
 def _text(value: str) -> str:
     return base64.b64decode(value).decode()
-
-
-def _encoded(text: str) -> str:
-    return base64.b64encode(text.encode()).decode()
 
 
 def attached(

@@ -358,7 +358,7 @@ def _may_be_adopted(obj: Object, rules: Sequence[Object]) -> bool:
     ]
     return (
         any(each["conflict"] == "Adopt" for each in copied_as)
-        and not _is_stamped(metadata.get("labels", {}))
+        and not model.is_managed(obj)
         and not any(owner.get("controller") for owner in metadata.get("ownerReferences", []))
         and obj.get("type") not in NEVER_ADOPTED
         and obj.get("roleRef", VIEW)["kind"] == "ClusterRole"
@@ -366,10 +366,6 @@ def _may_be_adopted(obj: Object, rules: Sequence[Object]) -> bool:
         and (obj["kind"], metadata["name"]) != ("ServiceAccount", "default")
         and not any(metadata["namespace"] in each["namespaces"] and _selects(each, obj) for each in of_its_kind)
     )
-
-
-def _is_stamped(labels: Mapping[str, str]) -> bool:
-    return labels.get("app.kubernetes.io/managed-by") == "kube-chores" and "kubechores.dev/job" in labels
 
 
 def _selects(rule: Object, obj: Object) -> bool:
