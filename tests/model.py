@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
-from tests.worlds import encoded
-
 Object = dict[str, Any]
 Place = tuple[str, str, str]  # kind, namespace, name
 FIELDS = {
@@ -40,7 +38,7 @@ class Copy:
     """A copy that a rule requires. `refused`: its source cannot be copied, and a copy that exists stays."""
 
     rule: str
-    source: str  # namespace/name, with its kind if that is another one; empty for a bundle
+    source: str  # as the stamp names it: namespace/name, with its kind if that is another one; of a bundle, the rule
     content: Object
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
@@ -61,40 +59,54 @@ def desired(
                     continue
                 copy = _copy(rule, group, namespace["metadata"]["name"])
                 others = found.setdefault(_place(rule, group, namespace["metadata"]["name"]), [])
-                if not any(_is_same(each, copy) for each in others):
+                if (copy.source, copy.content) not in [(each.source, each.content) for each in others]:
                     others.append(copy)
     return found
-
-
-def _is_same(one: Copy, other: Copy) -> bool:
-    return bool(one.source) and (one.source, one.content) == (other.source, other.content)
 
 
 def wrong(
     before: Mapping[Place, Object], after: Mapping[Place, Object], rules: Sequence[Object], namespaces: Sequence[Object]
 ) -> Iterator[str]:
     """Yield what is not as rules require after a run of objects that were there before it."""
-    wanted = desired(rules, before.values(), namespaces)
-    for at, every in wanted.items():
-        copies = [each for each in every if not each.refused] or every
-        found, was = after.get(at), before.get(at)
-        if len(copies) > 1 or copies[0].refused or (found and not is_managed(found)):
-            if found != was and not (was and is_managed(was)):
-                yield f"{at} was written"
-        elif (found is None or source_of(found) == copies[0].source) and not is_as(found, copies[0]):
-            yield f"{at} is not as rule {copies[0].rule} requires"
+    for at, every in desired(rules, before.values(), namespaces).items():
+        found, was, usable = after.get(at), before.get(at), [each for each in every if not each.refused]
+        source = source_of(was) if was and is_managed(was) else ""
+        # A copy of a source that another one shadows follows it.
+        only = [each for each in before.values() if source.endswith("/".join(place(each)[1:]))]
+        same = [each for each in every + desired(rules, only, namespaces).get(at, []) if each.source == source]
+        stays = bool(same) and all(each.refused for each in same)
+        if found == was:
+            is_due = len(usable) == 1 and not stays and (was is None or _is_due(was, usable[0]))
+            is_right = not is_due or is_as(was, usable[0])
+        elif found is None:
+            is_right = bool(source) and not usable and not stays
+        else:
+            copies = [each for each in same + usable * (len(usable) == 1) if not each.refused and not stays]
+            is_right = any(is_as(found, each) for each in copies)
+        if not is_right:
+            yield f"{at} is not as {', '.join(each.rule for each in every)} require: {was} became {found}"
+
+
+def _is_due(was: Object, copy: Copy) -> bool:
+    """Whether an object must become the copy: it is one of this source, or of its rule from the same namespace."""
+    rule = was["metadata"].get("annotations", {}).get("kubechores.dev/rule", "").partition("/")[2]
+    namespaces = [each.split("/")[-2:-1] for each in (source_of(was), copy.source)]
+    is_moved = rule == copy.rule and namespaces[0] == namespaces[1]
+    return is_managed(was) and (is_moved or source_of(was) == copy.source)
 
 
 def orphans(before: Mapping[Place, Object], rules: Sequence[Object], namespaces: Sequence[Object]) -> set[Place]:
-    """The copies that a run deletes, if nothing blocks it: of deleted rules, annotated so."""
+    """The copies that a run deletes, if nothing blocks it; without those of a refused source, which stay."""
     wanted = desired(rules, before.values(), namespaces)
-    names = {each["metadata"]["name"] for each in rules}
+    every = [_copy(rule, [each], "") for rule in rules for each in before.values() if selects(rule, each)]
+    of_rules = {f"kube-chores/{each['metadata']['name']}": each["spec"].get("orphans", "Delete") for each in rules}
     return {
         at
         for at, each in before.items()
         if is_managed(each) and at not in wanted and each["metadata"]["labels"]["kubechores.dev/job"] == "sync-copies"
-        if (annotations := each["metadata"].get("annotations", {})).get("kubechores.dev/orphans") == "Delete"
-        if annotations.get("kubechores.dev/rule", "").partition("/")[2] not in names
+        if source_of(each) not in [copy.source for copy in every if copy.refused]
+        if (annotations := each["metadata"].get("annotations", {}))
+        if of_rules.get(annotations.get("kubechores.dev/rule"), annotations.get("kubechores.dev/orphans")) == "Delete"
     }
 
 
@@ -109,7 +121,7 @@ def is_as(obj: Object | None, copy: Copy) -> bool:
         return False
     labels, annotations = obj["metadata"].get("labels", {}), obj["metadata"].get("annotations", {})
     return bool(
-        copy.source in ("", annotations.get("kubechores.dev/source"))
+        copy.source == source_of(obj)
         and {key: obj[key] for key in FIELDS[obj["kind"]] if obj.get(key) or obj.get(key) is False} == copy.content
         and copy.labels.items() <= labels.items()
         and copy.annotations.items() <= annotations.items()
@@ -213,8 +225,9 @@ def _copy(rule: Object, group: Sequence[Object], namespace: str) -> Copy:
         {key: of[key] for key in wanted.get(f"copy{name.title()}", []) if key in of} | wanted.get(name, {})
         for name, of in zip(("labels", "annotations"), copied, strict=True)
     )
-    at = f"{source['namespace']}/{source['name']}" if "merge" not in spec else ""
-    at = f"{group[0]['kind']}/{at}" if at and _place(rule, group, namespace)[0] != group[0]["kind"] else at
+    kind, of = ("CopyratorRule", rule["metadata"]) if "merge" in spec else (group[0]["kind"], source)
+    at = f"{of['namespace']}/{of['name']}"
+    at = f"{kind}/{at}" if _place(rule, group, namespace)[0] != kind else at
     contents = [content(spec, each, namespace) for each in group]
     made = contents[0] if "merge" not in spec else bundle(spec, contents)
     orphans = spec.get("orphans", "Delete")
@@ -297,6 +310,11 @@ def _pem(der: bytes) -> str:
 
 def _text(value: str) -> str:
     return base64.b64decode(value).decode()
+
+
+def encoded(value: str) -> str:
+    """Return the value in Base64, as in a Secret's data."""
+    return base64.b64encode(value.encode()).decode()
 
 
 def attached(

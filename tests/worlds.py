@@ -1,10 +1,10 @@
 """Objects of small test worlds as plain dicts."""
 
-import base64
 import json
 from typing import Any
 
 from tests.canary import canary
+from tests.model import encoded as encoded
 from tests.rights import RBAC
 
 Object = dict[str, Any]
@@ -121,11 +121,6 @@ def content(obj: Object | None) -> Object | None:
     if obj is None:
         return None
     return {key: obj[key] for key in _COPIED if obj.get(key) or (key in _BOOLEANS and key in obj)}
-
-
-def encoded(value: str) -> str:
-    """Return the value in Base64, as in a Secret's data."""
-    return base64.b64encode(value.encode()).decode()
 
 
 def _ports(*numbers: int) -> Object:

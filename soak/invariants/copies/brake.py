@@ -11,7 +11,7 @@ from soak.invariants.copies.attached import may_be_removed, removed
 from soak.invariants.copies.deleted import is_recreated
 from soak.invariants.copies.mistakes import is_lifted, is_open, is_retained, may_be_mistaken
 from soak.invariants.copies.repaired import is_held
-from soak.invariants.copies.stamps import JOB, RULE, RULES, stamped_source
+from soak.invariants.copies.stamps import JOB, RULE, RULES, is_bundle, stamped_source
 from soak.invariants.copies.window import Reads, Window
 from soak.invariants.ours import COPIED
 from soak.invariants.reads import MARGIN_SECONDS, is_known, is_managed, window_start
@@ -87,7 +87,7 @@ def _has_reason(observed: Observed, run: Run) -> bool:
 def _may_be_orphan(reads: Reads, window: Window, copy: Object | None) -> bool:
     """Whether a run can have found no rule that requires a copy: a bundle also needs the namespaces of all sources."""
     required = window.always(stamped_source(copy))
-    is_required = required and (required.source or not may_be_mistaken(reads, Key(RULE, RULES, required.rule)))
+    is_required = required and (not is_bundle(required) or not may_be_mistaken(reads, Key(RULE, RULES, required.rule)))
     return not is_required and not is_retained(reads, copy)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from soak.history import Object
 from soak.invariants.copies.mistakes import is_lifted, is_open, is_retained, missing_namespace
-from soak.invariants.copies.stamps import JOB, source_of, stamped_rule, stamped_source
+from soak.invariants.copies.stamps import JOB, stamped_rule, stamped_source
 from soak.invariants.copies.window import Reads, Window
 from soak.invariants.reads import is_managed, shown, window_start
 from soak.observed import Observed, Write
@@ -23,7 +23,7 @@ def deleted(observed: Observed, write: Write) -> Iterator[str]:
     if is_recreated(window, write.before):
         return
     if required := window.always(stamped_source(write.before)):
-        yield f"{about}: rule {required.rule} required a copy of {source_of(required)} there during the whole run"
+        yield f"{about}: rule {required.rule} required a copy of {required.source} there during the whole run"
     elif is_retained(reads, write.before):
         yield f"{about}: it was to be retained during the whole run"
     is_blocked = all(map(is_open, window.namespaces)) and not is_lifted(observed, write.pod)

@@ -12,8 +12,8 @@ from soak.invariants.copies.stamps import (
     RULE,
     RULES,
     differing,
+    is_bundle,
     source_key,
-    source_of,
     stamped_rule,
     stamped_source,
 )
@@ -61,11 +61,11 @@ def _may_stay(observed: Observed, place: Key, copy: Copy, began: float) -> bool:
     a bundle is missing, the bundle stays too.
     """
     reads = Reads(observed.history, began - MARGIN_SECONDS, NO_REVISION)
-    if not copy.source and may_be_mistaken(reads, Key(RULE, RULES, copy.rule)):
+    if is_bundle(copy) and may_be_mistaken(reads, Key(RULE, RULES, copy.rule)):
         return True
     actual = latest(observed.history, place)
     source = stamped_source(actual)
-    if not source or source == source_of(copy):
+    if not source or source == copy.source:
         return False
     states = [each for each in reads.states(source_key(source, place.kind)) if each]
     rules = [rule for each in reads.about(place).rules for rule in each]
@@ -75,7 +75,7 @@ def _may_stay(observed: Observed, place: Key, copy: Copy, began: float) -> bool:
 
 def is_held(reads: Reads, actual: Object | None, copy: Copy, kind: str) -> bool:
     """Whether a copy does not become one of this source by itself: its rule may name the namespace of another one."""
-    before, after = source_key(stamped_source(actual), kind), source_key(source_of(copy), kind)
-    if not is_managed(actual, JOB) or before.namespace == after.namespace or not copy.source:
+    before, after = source_key(stamped_source(actual), kind), source_key(copy.source, kind)
+    if not is_managed(actual, JOB) or before.namespace == after.namespace or is_bundle(copy):
         return False
     return any(before.namespace in spaces_of(rule) for rule in reads.states(stamped_rule(actual)))

@@ -49,14 +49,14 @@ class Settled:
     def _fingerprints_of(self, history: History, there: dict[Key, tuple[Object, Copy]]) -> Iterator[str]:
         fingerprints: dict[tuple[str, str], str] = {}  # each content of each source has one
         for place, (actual, copy) in there.items():
-            source = uid(latest(history, stamps.source_key(stamps.source_of(copy), place.kind)))
+            source = uid(latest(history, stamps.source_key(copy.source, place.kind)))
             of, mark = (source, json.dumps(copy.content, sort_keys=True)), annotations_of(actual).get(FINGERPRINT, "")
             if not HMAC_SHA256.search(mark):
                 yield f"{shown(place)} has {FINGERPRINT} {mark!r}, which is not an HMAC"
             elif self._fingerprints.setdefault(mark, of) != of:
                 yield f"{shown(place)} has the {FINGERPRINT} of another content or an earlier source"
             elif fingerprints.setdefault(of, mark) != mark:
-                yield f"{shown(place)} has another {FINGERPRINT} than an equal copy of {stamps.source_of(copy)}"
+                yield f"{shown(place)} has another {FINGERPRINT} than an equal copy of {copy.source}"
 
 
 def _why_not(history: History, place: Key, claims: list[Copy]) -> str:

@@ -33,7 +33,7 @@ def required_stamp(copy: Copy) -> dict[str, str]:
         f"{PREFIX}rule-namespace": RULES,
         f"{PREFIX}rule-hash": hashlib.sha256(rule.encode()).hexdigest()[:16],
         STAMPED_RULE: rule,
-        STAMPED_SOURCE: source_of(copy),
+        STAMPED_SOURCE: copy.source,
         ORPHANS: copy.orphans,
     }
 
@@ -53,9 +53,9 @@ def differing(found: Object, copy: Copy) -> list[str]:
     return [*fields, *(key for key in expected if actual.get(key) != expected[key]), *({HUB} & actual.keys())]
 
 
-def source_of(copy: Copy) -> str:
-    """Return the source that the stamp of a copy names: that of a bundle is its rule."""
-    return copy.source or f"CopyratorRule/{RULES}/{copy.rule}"
+def is_bundle(copy: Copy) -> bool:
+    """Whether a copy has the certificates of all sources of its rule, which its stamp names as the source."""
+    return copy.source.startswith("CopyratorRule/")
 
 
 def stamped_rule(copy: Object | None) -> Key:

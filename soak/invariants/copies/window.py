@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import product
 
 from soak.history import History, Key, Object
-from soak.invariants.copies.stamps import JOB, RULE, source_key, source_of, stamped_source
+from soak.invariants.copies.stamps import JOB, RULE, source_key, stamped_source
 from soak.invariants.reads import distinct, essence, is_managed, possible
 from tests import model
 from tests.model import Copy
@@ -43,7 +43,7 @@ class Window:
         """The copies that a run can write: the only one, that of the source it has, also if that is shadowed."""
         kept = {stamped_source(each) for each in self.copies if is_managed(each, JOB)}
         usual = [(copy, len(each)) for each in map(usable, self.outcomes) for copy in each]
-        found = [copy for copy, number in usual if number == 1 or source_of(copy) in kept]
+        found = [copy for copy, number in usual if number == 1 or copy.source in kept]
         for key in {source_key(each, self.place.kind) for each in kept} & self.sources.keys():
             found += [
                 copy for each in replace(self, sources={key: self.sources[key]}).outcomes for copy in usable(each)
@@ -53,8 +53,7 @@ class Window:
     def always(self, source: str) -> Copy | None:
         """Return a copy if one was required all the time; one of a refused source, only if it is a copy of `source`."""
         found = [
-            next((copy for copy in each if not copy.refused or source_of(copy) == source), None)
-            for each in self.outcomes
+            next((copy for copy in each if not copy.refused or copy.source == source), None) for each in self.outcomes
         ]
         return found[0] if all(found) else None
 

@@ -12,8 +12,8 @@ from soak.invariants.copies.stamps import (
     RULE,
     RULES,
     differing,
+    is_bundle,
     source_key,
-    source_of,
     stamped_rule,
     stamped_source,
 )
@@ -39,7 +39,7 @@ def written(observed: Observed, write: Write) -> Iterator[str]:
 
 
 def _why_not_fitting(found: Object, window: Window) -> str:
-    claims = sorted({source_of(copy) for copies in window.outcomes for copy in usable(copies)})
+    claims = sorted({copy.source for copies in window.outcomes for copy in usable(copies)})
     if window.allowed:
         names = {name for copy in window.allowed for name in differing(found, copy)}
         return f"no rule required it so at any time of the run: it differs in {', '.join(sorted(names))}"
@@ -72,7 +72,7 @@ def why_never_adopted(found: Object, copies: Iterable[Copy]) -> str:
 
 def _incomplete(reads: Reads, copies: Sequence[Copy]) -> str:
     """Return that a bundle was written without the sources of a namespace that did not exist."""
-    if not copies or any(each.source for each in copies):
+    if not copies or not all(map(is_bundle, copies)):
         return ""
     missing = missing_namespace(reads, Key(RULE, RULES, copies[0].rule), not_)
     return missing and f"it is a bundle, and namespace {missing} of its rule did not exist"
