@@ -29,7 +29,7 @@ from jobs.kit.values.reads import ReadResult
 from kubesandbox import Fault
 from tests import embedded, model
 from tests.api.conftest import Ran
-from tests.apis import Api, sandbox_api
+from tests.apis import Api, sandbox_api, wait_for
 from tests.canary import canary
 from tests.certificates import certificate, private_key
 from tests.every_job import sync_copies
@@ -38,7 +38,7 @@ from tests.fault_world import Key, Object, World, served
 from tests.more_kinds import MORE_KINDS, VIEW, of_kind
 from tests.rights import RBAC, account
 from tests.sweeps import examples
-from tests.worlds import configmap, encoded, rule, secret
+from tests.worlds import configmap, encoded, rule, secret, service_account
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -252,6 +252,8 @@ def _build(api: Api, drawn: Object) -> None:
     uids = {}
     for name, (labels, unwilling) in drawn["namespaces"].items():
         uids[name] = api.create(_namespace(name, labels, willing=unwilling > 0))["metadata"]["uid"]
+    # A rule may name its copies so: what the control plane creates must be there before a run.
+    wait_for(lambda: all(api.get(service_account(name, "default")) for name in NAMESPACES), "ServiceAccounts")
     for each in [*drawn["sources"], *drawn["foreign"]]:
         made = {key: value for key, value in each.items() if key != "controlled"}
         if each.get("controlled"):
