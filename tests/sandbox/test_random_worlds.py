@@ -34,7 +34,7 @@ from tests.canary import canary
 from tests.certificates import certificate, private_key
 from tests.every_job import sync_copies
 from tests.every_job.sync_copies import JOB, STAMP, is_copy
-from tests.fault_world import Key, Object, World, served
+from tests.fault_world import Key, Object, State, World, served
 from tests.more_kinds import MORE_KINDS, VIEW, of_kind
 from tests.rights import RBAC, account
 from tests.sweeps import examples
@@ -64,7 +64,9 @@ SELECTIONS: Sequence[Object] = (
 )
 KEYS_OF_FORM: Object = {"keys": {"include": ["ca.crt"]}}
 FORM: Object = {"copyAs": {"kind": "ConfigMap"}, **KEYS_OF_FORM}
-BUNDLE: Object = {"merge": {"key": "all.crt"}, "targetName": "bundle", **KEYS_OF_FORM}
+BUNDLE: Object = {"merge": {"key": "all.crt"}, **KEYS_OF_FORM}
+OWN = [{"name": "own"}]
+ROBOTS = ("robot", "rover")  # ServiceAccounts that rules attach copies to, and no rule copies
 BY_PLURAL = {each.plural: each for each in RESOURCES}
 PROFILE = examples(
     phases=[Phase.explicit, Phase.generate],  # a failing world is small, and shrinking it takes minutes
@@ -123,12 +125,18 @@ FIELDS: Mapping[str, st.SearchStrategy[Object]] = {
         imagePullSecrets=[{"name": "x"}], automountServiceAccountToken=False, secrets=[{"name": "own"}]
     ),
 }
-# The kinds of the objects and rules of a world: if there were more, few rules would select an object.
-KINDS_OF_WORLDS = (*[("ConfigMap", "Secret")] * 3, ("Secret", "ServiceAccount"), *((kind,) for kind in FIELDS))
+# What most rules of a world are about, and the kinds of its objects: if there were more, few rules would select any.
+BUNDLED, PULLED = "bundles", "names for pulls"
+TOPICS: Sequence[tuple[str, Sequence[str]]] = (
+    *[("", ("ConfigMap", "Secret"))] * 3,
+    ("", ("Secret", "ServiceAccount")),
+    *(("", (kind,)) for kind in FIELDS),
+    *[(BUNDLED, ("ConfigMap",)), (BUNDLED, ("Secret",)), *[(PULLED, ("Secret",))] * 2] * 2,
+)
 
 
 @st.composite
-def objects(draw: st.DrawFn, kinds: Sequence[str], namespaces: Sequence[str]) -> Object:
+def objects(draw: st.DrawFn, kinds: Sequence[str], namespaces: Sequence[str], topic: str = "") -> Object:
     """An object that kube-chores does not manage."""
     kind, namespace, name, labels = draw(some(*kinds)), draw(some(*namespaces)), draw(some(*NAMES)), draw(LABELS)
     if kind in FIELDS:
@@ -138,25 +146,25 @@ def objects(draw: st.DrawFn, kinds: Sequence[str], namespaces: Sequence[str]) ->
         return {key: made[key] for key in identity} | draw(FIELDS[kind])
     if kind == "ConfigMap":
         data, binary, immutable = draw(CONFIGMAP)
-        trusted = draw(some({}, {"ca.crt": draw(some(*CERTIFICATES))}))
+        trusted = draw(some(*[{}] * (topic != BUNDLED), {"ca.crt": draw(some(*CERTIFICATES))}))
         return configmap(
             namespace, name, labels=labels, **{"data": {**data.get("data", {}), **trusted}, **binary, **immutable}
         )
-    secret_type = draw(SECRET_TYPES)
+    secret_type = PULL_TYPE if topic == PULLED and draw(st.integers(0, 3)) else draw(SECRET_TYPES)
     of_type = model.OF_TYPE.get(secret_type)
     keys = of_type or draw(some(("a",), ("a", "b")))
     values = {
         key: encoded(json.dumps({"auths": {canary(): {}}}) if secret_type == PULL_TYPE else canary()) for key in keys
     }
-    if draw(st.booleans()):
-        values["ca.crt"] = encoded(draw(some(*CERTIFICATES, CERTIFICATES[0], private_key())))
+    if topic == BUNDLED or draw(st.booleans()):
+        values["ca.crt"] = encoded(draw(some(*CERTIFICATES * 2, private_key())))
     return secret(namespace, name, labels=labels, type=secret_type, data=values, **draw(optional(immutable=True)))
 
 
 @st.composite
-def foreign(draw: st.DrawFn, kinds: Sequence[str]) -> Object:
+def foreign(draw: st.DrawFn, kinds: Sequence[str], topic: str) -> Object:
     """An object with the name of a copy: not managed, of another job or installation, or of a deleted rule."""
-    made = draw(objects(kinds, NAMESPACES))
+    made = draw(objects(kinds, NAMESPACES, topic))
     stale = draw(st.integers(0, 3)) == 0
     made["metadata"]["labels"] |= STAMP if stale else draw(some(*OTHER_STAMPS))
     if stale:
@@ -168,13 +176,14 @@ def foreign(draw: st.DrawFn, kinds: Sequence[str]) -> Object:
 
 
 @st.composite
-def rules(draw: st.DrawFn, kinds: Sequence[str], name: str) -> Object:
+def rules(draw: st.DrawFn, kinds: Sequence[str], name: str, topic: str, robots: str) -> Object:
     made = rule(name, "", "")
     rule_type = draw(some(*kinds)).lower()
+    named = ({"names": ["x"]},) * (topic != BUNDLED) + ({"names": ["absent", "x", "y"]},)
     made["spec"] = {
         "ruleType": rule_type,
         "namespaces": draw(some(["home"], ["annex"], ["annex", "home"])),
-        **draw(some(*({"selector": each} for each in SELECTORS), {"names": ["x"]}, {"names": ["absent", "x", "y"]})),
+        **draw(some(*({"selector": each} for each in SELECTORS), *named)),
         "targets": draw(
             st.fixed_dictionaries(
                 {"include": some(["*"], ["team-*"], ["team-a", "home"], ["kube-extra", "*"])},
@@ -185,23 +194,35 @@ def rules(draw: st.DrawFn, kinds: Sequence[str], name: str) -> Object:
         "orphans": draw(some("Delete", "Retain")),
         "metadata": draw(optional(labels={"team": name}, annotations={"by": name}, copyLabels=["stage", "note"])),
     }
-    if "selector" in made["spec"]:
+    if "selector" in made["spec"] and topic != BUNDLED:
         made["spec"] |= draw(optional(names=["x"]))
     if len(made["spec"].get("names", [])) < 2:
         made["spec"] |= draw(some({}, {}, {"targetName": "y"}, {"targetName": "default"}))
     if rule_type in ("configmap", "secret"):
-        made["spec"] |= draw(some({}, {}, *({"keys": each} for each in SELECTIONS)))
-        made["spec"] |= draw(some({}, {}, FORM if rule_type == "secret" else BUNDLE, BUNDLE))
-        if rule_type == "secret" and "copyAs" not in made["spec"]:
-            made["spec"] |= draw(optional(attachTo={"serviceAccounts": ["x"]}))
-            if "merge" in made["spec"]:
-                made["spec"] |= {"copyAs": {"kind": draw(some("ConfigMap", "Secret"))}, **KEYS_OF_FORM}
-                made["spec"].pop("attachTo", None)
-        if "copyAs" in made["spec"] or "merge" in made["spec"]:
-            made["spec"]["metadata"] = {"labels": {"team": name}}
+        made["spec"] |= draw(forms(rule_type, name, topic))
+    if robots:
+        made["spec"]["attachTo"] = {"serviceAccounts": [robots]}
     if rule_type == "rolebinding":
         made["spec"] |= draw(optional(subjectNamespace="target"))
     return made
+
+
+@st.composite
+def forms(draw: st.DrawFn, rule_type: str, name: str, topic: str) -> Object:
+    """The fields of a rule that change the content of copies of ConfigMaps and Secrets."""
+    selections: list[Object] = [{"keys": each} for each in SELECTIONS]
+    made: Object
+    if topic == BUNDLED:
+        made = draw(some(BUNDLE, BUNDLE, BUNDLE, {})) | {"namespaces": ["annex", "home"]}
+    elif topic == PULLED:
+        made = draw(some(*[{}] * 8, *selections))
+    else:
+        made = draw(some({}, {}, *selections)) | draw(some({}, {}, FORM if rule_type == "secret" else {}, BUNDLE))
+    if "merge" in made:
+        made = made | {"targetName": draw(some(name, name, "bundle", "y"))}
+    if "merge" in made and rule_type == "secret":
+        made = made | {"copyAs": {"kind": draw(some("ConfigMap", "Secret"))}}
+    return made | ({"metadata": {"labels": {"team": name}}} if {"copyAs", "merge"} & made.keys() else {})
 
 
 # Those of content are for ConfigMaps and Secrets.
@@ -224,18 +245,36 @@ EDITS_OF_CONTENT: Mapping[str, Object] = {
 
 @st.composite
 def worlds(draw: st.DrawFn) -> Object:
-    kinds = draw(some(*KINDS_OF_WORLDS))
-    sources = objects(kinds, ("home", "annex"))
+    topic, kinds = draw(some(*TOPICS))
+    sources = objects(kinds, ("home", "annex"), topic)
+    # The first rules attach their copies, to the same: of several that require one copy, the stamp names the first.
+    robots, attaching = draw(some("robot", "robo*", "r*")), draw(st.integers(1, 3)) if topic == PULLED else 0
+    globs = [robots] * attaching + [""] * (3 - attaching)
+    drawn = [draw(rules(kinds, f"rule-{number}", topic, each)) for number, each in enumerate(globs)]
+    changed = draw(st.lists(st.integers(0, 2), max_size=2, unique=True))
     return {
         "namespaces": {name: draw(st.tuples(optional(tier="web"), st.integers(0, 5))) for name in NAMESPACES},
         "sources": draw(st.lists(sources, min_size=2, max_size=5)),
-        "foreign": draw(st.lists(foreign(kinds), max_size=4)),
-        "rules": [draw(rules(kinds, f"rule-{number}")) for number in range(3)],
+        "foreign": draw(st.lists(foreign(kinds, topic), max_size=4)),
+        "robots": ROBOTS if topic == PULLED else (),
+        "rules": drawn,
+        "respecified": [draw(respecified(drawn[number], topic, globs[number])) for number in changed],
         "edits": draw(st.lists(st.tuples(st.integers(0, 30), some(*EDITS, "delete")), max_size=4)),
         "changes": draw(st.lists(st.tuples(st.integers(0, 30), sources), max_size=3)),
         "labelled": draw(st.booleans()),
         "meanwhile": draw(st.none() | st.integers(0, 30)),
         "without_rule": draw(st.booleans()),
+    }
+
+
+@st.composite
+def respecified(draw: st.DrawFn, before: Object, topic: str, robots: str) -> Object:
+    """The same rule with some fields of another one, or all of them but the type, which is immutable."""
+    kind = model.KINDS[before["spec"]["ruleType"]]
+    again: Object = draw(rules([kind], before["metadata"]["name"], topic, robots))
+    fields = draw(some(("orphans",), ("targets",), ("orphans", "targets"), again["spec"]))
+    return before | {
+        "spec": again["spec"] if len(fields) > 2 else before["spec"] | {k: again["spec"][k] for k in fields}
     }
 
 
@@ -262,6 +301,9 @@ def _build(api: Api, drawn: Object) -> None:
             made["metadata"] = made["metadata"] | {"ownerReferences": [reference]}
         if api.get(made) is None:
             api.create(made)
+    for name in NAMESPACES if drawn["robots"] else ():
+        for robot in drawn["robots"]:
+            api.create(service_account(name, robot, labels={}, imagePullSecrets=OWN))
     for each in drawn["rules"]:
         api.create(each)
 
@@ -284,6 +326,9 @@ def _edit(api: Api, world: World, drawn: Object) -> None:
             made = source | {"metadata": before["metadata"]} if again else source
             if api.get(made) is None:
                 api.create(made)
+    for each in drawn["respecified"]:
+        event("a rule was changed")
+        api.replace(each)
     if drawn["without_rule"]:
         api.delete(drawn["rules"][0])
 
@@ -328,7 +373,8 @@ def _converges(world: World, meanwhile: int | None = None) -> None:
     for code in {each["code"] for each in ran.results} | set(ran.summary):
         event(code)
     after = sync_copies.objects(world)
-    spoiled = [key for key, each in before.items() if not is_copy(each) and after.get(key) != each]
+    others = {key: each for key, each in before.items() if not is_copy(each) and key[2] not in ROBOTS}
+    spoiled = [key for key, each in others.items() if after.get(key) != each]
     assert [key for key in spoiled if not (key in after and _may_be_adopted(before[key], specs))] == []
     writes = len(world.writes())
     _is_as_modelled(world, before, after, ran)
@@ -343,10 +389,46 @@ def _is_as_modelled(world: World, before: Mapping[Key, Object], after: Mapping[K
     earlier, later = ({model.place(each): each for each in found.values()} for found in (before, after))
     rules, namespaces = [*sync_copies.rules(world).values()], [*world.stored("namespaces").values()]
     assert [*model.wrong(earlier, later, rules, namespaces)] == []
+    wanted = model.desired(rules, earlier.values(), namespaces)
+    _count(wanted, rules, earlier)
+    _are_attached_as_modelled(later, wanted, rules)
     if ran.exit_code == 0:
         left = model.orphans(earlier, rules, namespaces) & later.keys()
         event(f"orphans were deleted: {bool(earlier.keys() - later.keys())}")
         assert left == set(), ran.summary
+
+
+def _count(wanted: Mapping[model.Place, list[model.Copy]], rules: Sequence[Object], objects: State) -> None:
+    """Report which copies a world has."""
+    copies = {copy.rule for every in wanted.values() for copy in every if not copy.refused and len(every) == 1}
+    for each in rules:
+        if "merge" in each["spec"] and each["metadata"]["name"] in copies:
+            event(f"a bundle of {sum(model.selects(each, source) for source in objects.values())} sources")
+
+
+def _are_attached_as_modelled(
+    later: State, wanted: Mapping[model.Place, list[model.Copy]], rules: Sequence[Object]
+) -> None:
+    """Compare imagePullSecrets: a copy that stays although it is not as required keeps its name, if it had one."""
+    usable = {at: [each for each in every if not each.refused] for at, every in wanted.items()}
+    required = {
+        at: later[at]
+        for at, copies in usable.items()
+        if len(copies) == 1 and at in later and is_copy(later[at]) and model.is_as(later[at], copies[0])
+    }
+    robots = [
+        each for each in later.values() if each["kind"] == "ServiceAccount" and each["metadata"]["name"] in ROBOTS
+    ]
+    attached = model.attached(rules, required, robots)
+    event(f"names are attached: {bool(attached)}")
+    for robot in robots:
+        at, found = model.place(robot), {each["name"] for each in robot["imagePullSecrets"]}
+        must = attached.get(at, set())
+        assert {"own"} | must <= found, (at, found, must)
+        for name in found - must - {"own"}:
+            copy = later.get(("Secret", at[1], name))
+            assert copy and is_copy(copy) and model.place(copy) not in required, (at, found, must)
+            event("a name stays")
 
 
 def _may_be_adopted(obj: Object, rules: Sequence[Object]) -> bool:
