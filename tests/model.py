@@ -95,21 +95,6 @@ def _is_due(was: Object, copy: Copy) -> bool:
     return is_managed(was) and (is_moved or source_of(was) == copy.source)
 
 
-def orphans(before: Mapping[Place, Object], rules: Sequence[Object], namespaces: Sequence[Object]) -> set[Place]:
-    """The copies that a run deletes, if nothing blocks it; without those of a refused source, which stay."""
-    wanted = desired(rules, before.values(), namespaces)
-    every = [_copy(rule, [each], "") for rule in rules for each in before.values() if selects(rule, each)]
-    of_rules = {f"kube-chores/{each['metadata']['name']}": each["spec"].get("orphans", "Delete") for each in rules}
-    return {
-        at
-        for at, each in before.items()
-        if is_managed(each) and at not in wanted and each["metadata"]["labels"]["kubechores.dev/job"] == "sync-copies"
-        if source_of(each) not in [copy.source for copy in every if copy.refused]
-        if (annotations := each["metadata"].get("annotations", {}))
-        if of_rules.get(annotations.get("kubechores.dev/rule"), annotations.get("kubechores.dev/orphans")) == "Delete"
-    }
-
-
 def source_of(copy: Object) -> str:
     """The source of a copy, as it is annotated."""
     return str(copy["metadata"].get("annotations", {}).get("kubechores.dev/source", ""))

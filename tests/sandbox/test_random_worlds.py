@@ -4,7 +4,7 @@ import base64
 import json
 import random
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -393,9 +393,26 @@ def _is_as_modelled(world: World, before: Mapping[Key, Object], after: Mapping[K
     _count(wanted, rules, earlier)
     _are_attached_as_modelled(later, wanted, rules)
     if ran.exit_code == 0:
-        left = model.orphans(earlier, rules, namespaces) & later.keys()
+        left = _orphans(earlier, wanted.keys(), rules, namespaces) & later.keys()
         event(f"orphans were deleted: {bool(earlier.keys() - later.keys())}")
         assert left == set(), ran.summary
+
+
+def _orphans(
+    objects: State, wanted: Collection[model.Place], rules: Sequence[Object], namespaces: Sequence[Object]
+) -> set[model.Place]:
+    """The copies that a run deletes, if nothing blocks it; without those of a refused source, which stay."""
+    everywhere = [each | {"spec": each["spec"] | {"targets": {}}} for each in rules]
+    alone = [model.desired([each], [source], namespaces) for each in everywhere for source in objects.values()]
+    refused = {copy.source for found in alone for every in found.values() for copy in every if copy.refused}
+    of_rules = {f"kube-chores/{each['metadata']['name']}": each["spec"]["orphans"] for each in rules}
+    stamps = {at: each["metadata"].get("annotations", {}) for at, each in objects.items() if is_copy(each)}
+    return {
+        at
+        for at, stamp in stamps.items()
+        if at not in wanted and stamp.get("kubechores.dev/source") not in refused
+        if of_rules.get(stamp.get("kubechores.dev/rule"), stamp.get("kubechores.dev/orphans")) == "Delete"
+    }
 
 
 def _count(wanted: Mapping[model.Place, list[model.Copy]], rules: Sequence[Object], objects: State) -> None:
