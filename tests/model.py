@@ -156,9 +156,8 @@ def is_target(rule: Object, namespace: Object, group: Sequence[Object]) -> bool:
     targets, metadata = rule["spec"].get("targets", {}), namespace["metadata"]
     name, allowed = metadata["name"], (metadata.get("annotations") or {}).get("kubechores.dev/copies", "")
     include = targets.get("include", ["*"])
-    if "clusters" in targets and not targets.get("local"):
-        return False
-    if metadata.get("deletionTimestamp") or allowed.lower() == "false":
+    is_elsewhere = "clusters" in targets and not targets.get("local")
+    if is_elsewhere or metadata.get("deletionTimestamp") or allowed.lower() == "false":
         return False
     if name.startswith("kube-") and (name not in include or allowed.lower() != "true"):
         return False
