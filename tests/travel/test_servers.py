@@ -57,9 +57,14 @@ def test_each_object_is_written_once_if_the_server_ends_connections(hub: Plane, 
     hub.restart_api_server(GOAWAY)
 
     with connections() as begun:
-        check_that_each_job_writes_once(town)
+        for number in range(1, 20):  # one request in fifty ends a connection: of one town, at times none does
+            check_that_each_job_writes_once(town)
+            if sum(begun) > number * 2 * len(WRITING) * sum(before):
+                return
+            town = Town(hub, town.rates)
+            town.build()
 
-    assert sum(begun) > 2 * len(WRITING) * sum(before)
+    pytest.fail("no connection was ended")
 
 
 # certificates
