@@ -13,7 +13,7 @@ FIELDS = [
         ["USD", "GBP", "XXX"],
         {},
         ["usd", "EURO", "EUR"],
-        stays={"change to value 3": "no provider has a valid rate. The last one stays"},
+        differs={"change to value 3": "no provider has a valid rate. The last one stays"},
     ),
     Field("base", ["EUR", "PLN"], USD, ["usd", "USD"], nothing={"set": EUR, "remove": EUR}),
     Field("configMapName", ["dollar", "other"], USD, ["A", "a_b"]),
@@ -24,7 +24,8 @@ FIELDS = [
         CHF,
         [0, 1000001],
         nothing=dict.fromkeys(("remove", "change to value 2"), LAST),
-        stays=dict.fromkeys(("set", "remove"), LAST),
+        stays={"set": LAST},
+        differs={"remove": LAST},
     ),
     Field(
         "maxChange",

@@ -60,10 +60,16 @@ FIELDS = [
     Field("keys", [{"include": ["a"]}, {"rename": {"b": "x"}}], ONE),
     Field("keys.include", [["a"], ["b"], ["b", "a"]], ONE, [["a/b"]]),
     Field("keys.rename", [{"a": "x"}, {"a": "x", "b": "y"}], ONE, [{"a": "a"}, {"*": "b"}, {"a": "c", "b": "c"}]),
-    Field("copyAs", [{"kind": "ConfigMap"}, {"kind": "Secret"}], FORM, stays={"set": KEYS, "remove": KEYS}),
+    Field("copyAs", [{"kind": "ConfigMap"}, {"kind": "Secret"}], FORM, stays={"set": KEYS}, differs={"remove": KEYS}),
     Field("copyAs.kind", ["ConfigMap", "Secret"], FORM, ["Pod"]),
     Field("copyAs.type", ["Opaque"], {**FORM, "copyAs": {"kind": "Secret"}}, ["kubernetes.io/tls"], TYPE),
-    Field("merge", [{"key": "ca.crt"}, {"key": "all.crt"}], BUNDLE, stays={"set": COLLISION, "remove": COLLISION}),
+    Field(
+        "merge",
+        [{"key": "ca.crt"}, {"key": "all.crt"}],
+        BUNDLE,
+        stays={"set": COLLISION},
+        differs={"remove": COLLISION},
+    ),
     Field("merge.key", ["ca.crt", "all.crt"], BUNDLE, ["a/b"]),
     Field("attachTo", [{"serviceAccounts": ["build-1"]}, {"serviceAccounts": ["build-2"]}], PULL),
     Field("attachTo.serviceAccounts", [["build-1"], ["build-*"], ["build-1", "build-2"]], PULL, [["A"]]),
@@ -103,7 +109,8 @@ FIELDS = [
         {**CONFIGMAPS, "names": ["taken"]},
         ["Force"],
         nothing={"remove": ADOPTED, "change to value 2": ADOPTED},
-        stays=dict.fromkeys(("set", "remove", "change to value 2", "create with Adopt"), ADOPTED),
+        stays=dict.fromkeys(("set", "create with Adopt"), ADOPTED),
+        differs=dict.fromkeys(("remove", "change to value 2"), ADOPTED),
     ),
     Field(
         "orphans", ["Retain", "Delete"], ONE, ["Keep"], stays={"create with Retain": "with `orphans: Retain` it stays"}

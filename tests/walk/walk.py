@@ -26,10 +26,11 @@ EMPTY: Mapping[str, Any] = {"string": "", "array": [], "object": {}}
 
 @dataclass(frozen=True)
 class Field:
-    """The values that the walk gives a field, each of which has another effect, in specs that are else as `base`.
+    """The values that the walk gives a field, each of which has another effect. The rest of the spec is `base`.
 
-    `nothing` says why a mutation has no effect, and `stays` what remains of it after the way back, or is not so in a
-    new cluster: by the name of the mutation, in words of docs/ or of the CRD.
+    Three maps have reasons, by the name of a mutation, in words of docs/ or of the CRD. `nothing`: the mutation has no
+    effect. `stays`: something is not as before when the mutation is taken back. `differs`: a new cluster with the final
+    spec is different. A reason without such a mutation or difference is an error.
     """
 
     path: str
@@ -38,6 +39,7 @@ class Field:
     invalid: Sequence[Any] = ()
     nothing: Mapping[str, str] = field(default_factory=dict)
     stays: Mapping[str, str] = field(default_factory=dict)
+    differs: Mapping[str, str] = field(default_factory=dict)
     about: str = ""  # what distinguishes it from another row of the field
 
     def __str__(self) -> str:
@@ -50,6 +52,14 @@ class Mutation(NamedTuple):
     name: str
     before: Object | None
     after: Object
+
+
+class Trial(NamedTuple):
+    """The outcome of a mutation: refused, invalid, changes or nothing; and the differences that it leaves."""
+
+    outcome: str
+    back: str = ""  # between the state before, and that after the way back
+    new: str = ""  # between the state after, and that of a new cluster with the same spec
 
 
 class Ground(Protocol):
@@ -114,33 +124,55 @@ def walk(ground: Ground, row: Field, schema: Object) -> tuple[dict[str, str], li
 
     `make test` tries a fifth of the mutations: tests/sweeps.py.
     """
-    outcomes, wrong = {}, []
-    chosen = [*mutations(row, schema)] if os.environ.get("UPDATE_DOCS") else sampled([*mutations(row, schema)])
-    for mutation in chosen:
-        name = mutation.name
+    every = [*mutations(row, schema)]
+    trials = {}
+    for mutation in every if os.environ.get("UPDATE_DOCS") else sampled(every):
         ground.reset()
-        if refusal := ground.put(mutation.before):
-            wrong += [f"{name}: the spec before it is refused: {refusal}"] if name != "set" else []  # as after "remove"
-            continue
-        before = ground.run()
-        if ground.put(mutation.after):
-            outcomes[name] = "refused"
-            continue
-        after = ground.run()
-        if ground.is_invalid(after):
-            outcomes[name] = "invalid"
-            continue
-        outcomes[name] = "nothing" if after == before else "changes"
-        if name not in row.stays:
-            wrong += [f"{name}: {each}" for each in _way_back(ground, mutation, before, after)]
-        wrong += [f"{name}: not valid, and accepted"] if name.startswith("invalid") else []
-    silent = {name for name, outcome in outcomes.items() if outcome == "nothing"}
-    wrong += [f"{name}: does nothing, and no docs say so" for name in sorted(silent - row.nothing.keys())]
-    wrong += [f"{name}: has an effect" for name in sorted(row.nothing.keys() & outcomes.keys() - silent)]
-    wrong += [
-        f"no docs say: {each}" for each in (*row.nothing.values(), *row.stays.values()) if not is_documented(each)
-    ]
-    return outcomes, wrong
+        if (trial := _try(ground, mutation)) is not None:
+            trials[mutation.name] = trial
+    reasons = (*row.nothing.values(), *row.stays.values(), *row.differs.values())
+    known = {each.name for each in every}
+    wrong = [f"no docs say: {each}" for each in reasons if not is_documented(each)]
+    wrong += [f"no mutation {each}" for each in sorted({*row.nothing, *row.stays, *row.differs} - known)]
+    wrong += [f"{name}: {each}" for name, trial in trials.items() for each in _wrong(row, name, trial)]
+    return {name: trial.outcome for name, trial in trials.items()}, wrong
+
+
+def _try(ground: Ground, mutation: Mutation) -> Trial | None:
+    """Return the trial of a mutation in a new cluster, or None if the spec before it is refused."""
+    if refusal := ground.put(mutation.before):
+        assert mutation.name == "set", f"{mutation.name}: the spec before it is refused: {refusal}"  # as after "remove"
+        return None
+    before = ground.run()
+    if ground.put(mutation.after):
+        return Trial("refused")
+    after = ground.run()
+    if ground.is_invalid(after):
+        return Trial("invalid")
+    refusal = ground.put(mutation.before)
+    back = f"refused: {refusal}" if refusal else difference(before, ground.run())
+    ground.reset()
+    ground.put(mutation.after)
+    new = difference(after, ground.run())
+    return Trial("nothing" if after == before else "changes", back, new)
+
+
+def _wrong(row: Field, name: str, trial: Trial) -> Iterator[str]:
+    """Yield each difference without a reason, and each reason without a difference."""
+    if name.startswith("invalid") and trial.outcome not in ("refused", "invalid"):
+        yield "not valid, and accepted"
+    if trial.outcome == "nothing" and name not in row.nothing:
+        yield "does nothing, and no docs say so"
+    if trial.outcome != "nothing" and name in row.nothing:
+        yield f"{trial.outcome}, and not nothing"
+    for place, reasons, found in (
+        ("after the way back", row.stays, trial.back),
+        ("in a new cluster", row.differs, trial.new),
+    ):
+        if found and name not in reasons:
+            yield f"{place}: {found}"
+        if not found and name in reasons:
+            yield f"{place}: no difference, although {reasons[name]}"
 
 
 def check_row(kind: str, row: Field, outcomes: Mapping[str, str]) -> None:
@@ -161,17 +193,6 @@ def check_row(kind: str, row: Field, outcomes: Mapping[str, str]) -> None:
     known = {name: column for cell, column in zip(cells, COLUMNS, strict=False) for name in cell}
     other = {name: outcome for name, outcome in outcomes.items() if outcome not in known.get(name, ())}
     assert other == {}, f"{TABLE.relative_to(ROOT)} has other outcomes: make test-walk UPDATE_DOCS=1"
-
-
-def _way_back(ground: Ground, mutation: Mutation, before: Any, after: Any) -> Iterator[str]:
-    if refusal := ground.put(mutation.before):
-        yield f"the way back is refused: {refusal}"
-    elif (found := ground.run()) != before:
-        yield f"after the way back: {difference(before, found)}"
-    ground.reset()
-    ground.put(mutation.after)
-    if (found := ground.run()) != after:
-        yield f"in a new cluster: {difference(after, found)}"
 
 
 def difference(expected: Any, found: Any) -> str:
