@@ -33,6 +33,7 @@ def _of_tolerations(field: str) -> list[Field]:
     return [
         Field(field, [[TOLERATION], [OTHER], [TOLERATION, OTHER]], HUB, [[{}], [{"key": "a b"}]]),
         Field(f"{field}[].key", ["a", "b"], _tolerating(field), ["a b"]),
+        Field(f"{field}[].key", ["a", "b"], {**HUB, field: [EVERY_TAINT]}, ["a b"], about="with Exists"),
         Field(
             f"{field}[].operator",
             ["Equal", "Exists"],
@@ -50,6 +51,16 @@ FIELDS = [
     Field("upstreamUrl", ["docker.io", "quay.io", "https://ghcr.io"], {}, ["http://a", "a/b", "a:70000"]),
     Field("registryHost", ["r.example.com", "r.example.com:5000"], HUB, ["a/b"]),
     Field("credentialsSecret", ["login@", "other@"], LOGIN, ["A"]),
+    Field(
+        "credentialsSecret",
+        ["login@", "other@"],
+        HUB,
+        ["A"],
+        about="that is exposed",
+        nothing={"change to value 2": EXPOSED},
+        stays={"remove": EXPOSED},
+        differs={"set": EXPOSED},
+    ),
     Field(
         "allowUnauthenticatedReaders",
         [True, False],

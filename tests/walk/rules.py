@@ -15,6 +15,7 @@ BUNDLE: Object = {
 }
 PULL: Object = {**SECRETS, "names": ["pull"]}
 EXISTS, LABEL = {"key": "stage", "operator": "Exists"}, {"key": "copyrator", "operator": "Exists"}
+NO_STAGE = {"key": "stage", "operator": "DoesNotExist"}
 TYPE = {"set": "Default is Opaque.", "remove": "Default is Opaque."}
 KEYS = "is missing, or the job has no right to bind the ClusterRole. Copies stay"
 ADOPTED = "An adopted object is a copy from then on"
@@ -31,11 +32,8 @@ def _selecting(**expression: object) -> Object:
     }
 
 
-def _targeting(**expression: object) -> Object:
-    return {
-        **ONE,
-        "targets": {"include": ["team-*@"], "namespaceSelector": {"matchExpressions": [{**TIER, **expression}]}},
-    }
+def _targeting(expression: Object) -> Object:
+    return {**ONE, "targets": {"include": ["team-*@"], "namespaceSelector": {"matchExpressions": [expression]}}}
 
 
 FIELDS = [
@@ -47,7 +45,14 @@ FIELDS = [
         {**CONFIGMAPS, "names": ["settings", "theme"]},
     ),
     Field("selector.matchLabels", [{"copyrator": "true"}, {"copyrator": "true", "stage": "prod"}], CONFIGMAPS),
+    Field(
+        "selector.matchLabels",
+        [{"copyrator": "true"}, {"copyrator": "true", "stage": "prod"}],
+        {**CONFIGMAPS, "selector": {"matchExpressions": [LABEL]}},
+        about="with an expression",
+    ),
     Field("selector.matchExpressions", [[LABEL], [EXISTS], [LABEL, EXISTS]], CONFIGMAPS),
+    Field("selector.matchExpressions", [[NO_STAGE], [EXISTS], [LABEL, EXISTS]], LABELLED, about="with labels"),
     Field("selector.matchExpressions[].key", ["stage", "copyrator"], _selecting(), ["", "a" * 318]),
     Field("selector.matchExpressions[].operator", ["In", "NotIn"], _selecting(values=["prod"])),
     Field("selector.matchExpressions[].operator", ["Exists", "DoesNotExist"], _selecting(), about="without values"),
@@ -57,9 +62,24 @@ FIELDS = [
         {**CONFIGMAPS, "selector": {"matchExpressions": [{"key": "stage", "operator": "In"}]}},
     ),
     Field("names", [["settings"], ["theme"], ["settings", "theme"]], CONFIGMAPS, [["A"], ["a", "a"]]),
+    Field("names", [["settings"], ["theme"], ["settings", "theme"]], LABELLED, [["A"]], about="with a selector"),
     Field("keys", [{"include": ["a"]}, {"rename": {"b": "x"}}], ONE),
     Field("keys.include", [["a"], ["b"], ["b", "a"]], ONE, [["a/b"]]),
+    Field(
+        "keys.include",
+        [["a"], ["raw"], ["a", "raw"]],
+        {**ONE, "keys": {"rename": {"b": "x"}}},
+        [["a/b"]],
+        about="with rename",
+    ),
     Field("keys.rename", [{"a": "x"}, {"a": "x", "b": "y"}], ONE, [{"a": "a"}, {"*": "b"}, {"a": "c", "b": "c"}]),
+    Field(
+        "keys.rename",
+        [{"b": "x"}, {"b": "x", "a": "y"}],
+        {**ONE, "keys": {"include": ["a"]}},
+        [{"a": "a"}],
+        about="with include",
+    ),
     Field("copyAs", [{"kind": "ConfigMap"}, {"kind": "Secret"}], FORM, stays={"set": KEYS}, differs={"remove": KEYS}),
     Field("copyAs.kind", ["ConfigMap", "Secret"], FORM, ["Pod"]),
     Field("copyAs.type", ["Opaque"], {**FORM, "copyAs": {"kind": "Secret"}}, ["kubernetes.io/tls"], TYPE),
@@ -83,9 +103,17 @@ FIELDS = [
     ),
     Field("targets.namespaceSelector.matchLabels", [{"tier": "web"}, {"tier": "web", "size": "big"}], ONE),
     Field("targets.namespaceSelector.matchExpressions", [[TIER], [TIER, {"key": "size", "operator": "Exists"}]], ONE),
-    Field("targets.namespaceSelector.matchExpressions[].key", ["tier", "size"], _targeting(), [""]),
-    Field("targets.namespaceSelector.matchExpressions[].operator", ["In", "NotIn"], _targeting()),
-    Field("targets.namespaceSelector.matchExpressions[].values", [["web"], ["data"], ["data", "web"]], _targeting()),
+    Field("targets.namespaceSelector.matchExpressions[].key", ["tier", "size"], _targeting(TIER), [""]),
+    Field("targets.namespaceSelector.matchExpressions[].operator", ["In", "NotIn"], _targeting(TIER)),
+    Field(
+        "targets.namespaceSelector.matchExpressions[].operator",
+        ["Exists", "DoesNotExist"],
+        _targeting({"key": "size"}),
+        about="without values",
+    ),
+    Field(
+        "targets.namespaceSelector.matchExpressions[].values", [["web"], ["data"], ["data", "web"]], _targeting(TIER)
+    ),
     Field(
         "targets.include",
         [
@@ -122,23 +150,36 @@ FIELDS = [
     Field("metadata.copyAnnotations", [["note"], ["other"], ["note", "other"]], ONE, [["a b"], [""]]),
 ]
 _OF_TWO: Object = {**ONE, "targets": {"include": ["team-*"], "clusters": {}}}
-_ENV = {"key": "env", "operator": "In", "values": ["prod"]}
+_ENV, _TEST = ({"key": "env", "operator": "In", "values": [each]} for each in ("prod", "test"))
+_ZONE = {"key": "zone", "operator": "Exists"}
+_OPERATOR = "targets.clusters.selector.matchExpressions[].operator"
 
 
 def _of_clusters(**expression: object) -> Object:
-    selector = {"matchExpressions": [{**_ENV, **expression}]}
+    selector = {"matchExpressions": [expression]}
     return {**ONE, "targets": {"include": ["team-*"], "clusters": {"selector": selector}}}
 
 
-# In two other clusters: one has labels env=prod and size=big, and two has env=test.
+# In two other clusters with a label zone=eu: one has labels env=prod and size=big, and two has env=test.
 FIELDS_OF_CLUSTERS = [
     Field("targets.clusters.names", [["one@"], ["two@"], ["one@", "two@"]], _OF_TWO, [["A"]]),
     Field("targets.clusters.selector", [{"matchLabels": {"env": "prod"}}, {"matchLabels": {"env": "test"}}], _OF_TWO),
-    Field("targets.clusters.selector.matchLabels", [{"env": "prod"}, {"env": "test"}], _OF_TWO),
-    Field("targets.clusters.selector.matchExpressions", [[_ENV], [{**_ENV, "values": ["test"]}]], _OF_TWO),
-    Field("targets.clusters.selector.matchExpressions[].key", ["env", "size"], _of_clusters(values=["test", "big"])),
-    Field("targets.clusters.selector.matchExpressions[].operator", ["In", "NotIn"], _of_clusters()),
     Field(
-        "targets.clusters.selector.matchExpressions[].values", [["prod"], ["test"], ["test", "prod"]], _of_clusters()
+        "targets.clusters.selector.matchLabels",
+        [{"env": "test"}, {"env": "prod"}, {"zone": "eu", "env": "prod"}],
+        _OF_TWO,
+    ),
+    Field("targets.clusters.selector.matchExpressions", [[_TEST], [_ENV], [_ZONE, _ENV]], _OF_TWO),
+    Field(
+        "targets.clusters.selector.matchExpressions[].key",
+        ["env", "size"],
+        _of_clusters(operator="In", values=["test", "big"]),
+    ),
+    Field(_OPERATOR, ["In", "NotIn"], _of_clusters(key="env", values=["prod"])),
+    Field(_OPERATOR, ["Exists", "DoesNotExist"], _of_clusters(key="size"), about="without values"),
+    Field(
+        "targets.clusters.selector.matchExpressions[].values",
+        [["prod"], ["test"], ["test", "prod"]],
+        _of_clusters(key="env", operator="In"),
     ),
 ]

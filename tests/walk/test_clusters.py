@@ -21,7 +21,7 @@ from tests.walk.walk import Field, Object, check_row, walk
 from tests.worlds import at, configmap, namespace_object, rule
 
 SCHEMAS = fields("copyrators")
-LABELS = {"one": {"env": "prod", "size": "big"}, "two": {"env": "test"}}
+LABELS = {"one": {"zone": "eu", "env": "prod", "size": "big"}, "two": {"zone": "eu", "env": "test"}}
 
 
 class Pushed(Placed):

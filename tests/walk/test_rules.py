@@ -53,7 +53,7 @@ class Rules(Placed):
         self.made: list[Object] = [
             settings,
             configmap(home, "theme", data={"a": "3"}),
-            configmap(home, "plain", labels={"stage": "test"}, data={"a": "4"}),
+            configmap(home, "plain", labels={"copyrator": "false", "stage": "test"}, data={"a": "4"}),
             configmap(annex, "flags", data={"a": "5"}),
             configmap("kube-chores", f"own{end}", data={"a": "6"}),
             configmap(home, "root-1", labels=TRUST, data={"one.crt": certificate("one"), "note": "none"}),

@@ -94,15 +94,22 @@ def mutations(row: Field, schema: Object) -> Iterator[Mutation]:
         yield change(f"create with {each}", None, each)
     if kind in EMPTY:
         yield change("empty", first, EMPTY[kind])
-    longest: Any = max(row.values, key=len) if kind in ("array", "object") else ()
-    if kind == "array" and len(longest) > 1:
-        yield change("push", longest[:-1], longest)
-        yield change("pop", longest, longest[:-1])
-    elif kind == "object" and "additionalProperties" in schema and len(longest) > 1:
-        yield change("add a key", dict([*longest.items()][:-1]), longest)
-        yield change("remove a key", longest, dict([*longest.items()][:-1]))
+    if kind == "array" or "additionalProperties" in schema:
+        shorter, longer = _of_two_entries(row)
+        for name, before, after in (
+            ("push" if kind == "array" else "add a key", shorter, longer),
+            ("pop" if kind == "array" else "remove a key", longer, shorter),
+        ):
+            yield change(name, before, after)
     for number, each in enumerate([WRONG_TYPES[kind], *row.invalid], 1):
         yield change(f"invalid {number}", first, each)
+
+
+def _of_two_entries(row: Field) -> tuple[Any, Any]:
+    """Return the longest value without its last entry, and the longest value."""
+    longest = max(row.values, key=len)
+    assert len(longest) > 1, f"{row}: no value has two entries"
+    return longest[:-1] if isinstance(longest, list) else dict([*longest.items()][:-1]), longest
 
 
 def with_field(row: Field, value: Any) -> Object:
