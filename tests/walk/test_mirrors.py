@@ -16,6 +16,15 @@ from tests.walk.walk import Field, check_row, walk
 
 SCHEMAS = fields("registrymirrors")
 MOST_RUNS = 12
+CLAIM = {"size", "class"}
+# Reasons of mirrors, and the fields that stay as they were.
+STAYING: dict[str, set[str]] = {
+    "NotProbed": set(),
+    "ImageDependsOnMirror": set(),
+    "Drifted": CLAIM,
+    "VolumeShrink": CLAIM,
+}
+EXPOSED = ("CredentialsExposed", "Missing")  # the registry is not changed, or not created
 HASH = re.compile(r'"kubechores.dev/config-hash": "\w+"')  # also of the address
 
 
@@ -24,14 +33,15 @@ class Repaired(Placed):
 
     def __init__(self, api: Api, mirrors: Mirrors, repair: Run) -> None:
         self.mirrors, self.repair, name = mirrors, repair, mirrors.name()
+        self.last: Object | None = None  # its nodes and pods also act after it was deleted
         made = registry_mirror(name)
         super().__init__(api, {key: made[key] for key in ("apiVersion", "kind", "metadata")})
         for each in ("login", "other"):
             api.create(credentials(mirrors.name(each)))
         for each in ("fast", "slow"):
             metadata, version = {"name": mirrors.name(each)}, "storage.k8s.io/v1"
-            fields = {"provisioner": "example.com/none", "allowVolumeExpansion": True}
-            api.create({"apiVersion": version, "kind": "StorageClass", "metadata": metadata, **fields})
+            able = {"provisioner": "example.com/none", "allowVolumeExpansion": True}
+            api.create({"apiVersion": version, "kind": "StorageClass", "metadata": metadata, **able})
         for each in ("important", "other"):
             metadata, version = {"name": mirrors.name(each)}, "scheduling.k8s.io/v1"
             api.create({"apiVersion": version, "kind": "PriorityClass", "metadata": metadata, "value": 9})
@@ -43,9 +53,9 @@ class Repaired(Placed):
             self.api.mark()
             ran = self.repair()
             writes = [each for each in self.api.writes() if not each.path.endswith(("/status", "/events"))]
-            there = self.api.get(self.obj)
-            if there and self.ready()["reason"] != "Invalid":
-                self.mirrors.settle(self.mirrors.of(there))
+            if self.ready()["reason"] != "Invalid":
+                self.last = self.api.get(self.obj) or self.last
+                self.mirrors.settle(self.mirrors.of(self.last)) if self.last else None
             if not writes and is_quiet:
                 break
             is_quiet = not writes
@@ -53,14 +63,25 @@ class Repaired(Placed):
             raise AssertionError(f"run {MOST_RUNS} writes: {ran}")
         resources = {kind: self.resource(kind) for kind in ("PersistentVolumeClaim", "StatefulSet", "DaemonSet")}
         reason = self.ready()["reason"]
-        if reason == "NotProbed":  # nothing else is wrong
-            spec = self.api.read(self.obj)["spec"]
-            assert found({kind: each or {} for kind, each in resources.items()}) == shown(spec)
+        self._check(resources, reason)
         service = self.resource("Service")
         address = service["spec"]["clusterIP"] if service else "none"
         specs = json.dumps({kind: each and each["spec"] for kind, each in resources.items()})
         state: dict[str, Any] = json.loads(HASH.sub('"hash": ""', specs).replace(address, "ADDRESS"))
         return state | {"reason": reason}
+
+    def _check(self, resources: dict[str, Any], reason: str) -> None:
+        """Compare the resources with what docs/registrymirror.md says of this spec and reason."""
+        if reason == "Invalid":
+            return
+        there = self.api.get(self.obj)
+        if there is None:
+            assert [kind for kind, each in resources.items() if each] in ([], ["PersistentVolumeClaim"])
+        elif there["spec"].get("credentialsSecret") and not there["spec"].get("allowUnauthenticatedReaders"):
+            assert reason == EXPOSED[resources["StatefulSet"] is None]
+        else:
+            other = {key for key, each in shown(there["spec"]).items() if found(resources)[key] != each}
+            assert other <= STAYING[reason], (reason, other)
 
     def resource(self, kind: str) -> Object | None:
         """A resource of the mirror."""
@@ -71,6 +92,7 @@ class Repaired(Placed):
     def reset(self) -> None:
         """Delete the mirror with its resources."""
         self.put(None)
+        self.last = None
         for kind in KINDS:
             if there := self.resource(kind):
                 self.api.delete(there)

@@ -16,6 +16,7 @@ from tests.worlds import at, exchange_rate
 
 SCHEMAS = fields("exchangerates")
 JUMPED = {**RATES, "CHF": "1.2168"}
+REASONS = {"CHF": ("Current", "Jump"), "XXX": ("Unavailable",)}  # of others: Current
 FIGURES = ("rate", "inverse", "base", "currency", "source")
 
 
@@ -37,8 +38,9 @@ class Rates(Placed):
             if each["metadata"]["name"] != "kube-root-ca.crt"
         }
         reason = self.ready()["reason"]
+        spec = self.api.read(self.obj)["spec"] if reason else {}
+        assert not reason or reason in REASONS.get(spec["currency"], ("Current",)), (reason, spec)
         if reason in ("Current", "Jump"):
-            spec = self.api.read(self.obj)["spec"]
             assert found == {spec.get("configMapName", "usd"): _figures(spec, RATES if reason == "Jump" else JUMPED)}
         return {**found, "reason": reason}
 
