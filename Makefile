@@ -72,7 +72,7 @@ test-cluster: $(VENV)/installed control-plane ## run the tests on a real Kuberne
 		tests/cluster $(filter-out tests/cluster/,$(wildcard tests/*/ tests/test_*.py))
 
 test-walk: $(VENV)/installed control-plane ## change each field of the custom resources on the real control plane, before a release
-	@$(BIN)/pytest -q -n $(WORKERS) --dist load --maxschedchunk 1 -m walk tests/walk
+	@SWEEPS=all $(BIN)/pytest -q -n $(WORKERS) --dist load --maxschedchunk 1 -m walk tests/walk
 
 test-travel: $(VENV)/installed control-plane ## restore and replace real API servers while jobs run, before a release
 	@$(BIN)/pytest -q -n $(WORKERS) --dist loadfile -m travel tests/travel
@@ -179,4 +179,4 @@ site-serve: $(VENV)/installed-site ## serve that site on http://127.0.0.1:8000, 
 clean: ## remove the virtual environment and caches (not .tools)
 	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
 
-.PHONY: help venv demo test repository-check sandbox-check soak-check bugs check test-version control-plane test-cluster test-versions node-tools test-node soak-tools soak monitoring-tools test-monitoring browser-tools test-browser screenshots cluster-up cluster-down lint types benchmark image base-digest chart release release-tools test-release lock docs site site-serve clean
+.PHONY: help venv demo test repository-check sandbox-check soak-check bugs check test-version control-plane test-cluster test-walk test-travel test-versions node-tools test-node soak-tools soak monitoring-tools test-monitoring browser-tools test-browser screenshots cluster-up cluster-down lint types benchmark image base-digest chart release release-tools test-release lock docs site site-serve clean
