@@ -1,4 +1,4 @@
-"""What all grounds of the walk have in common: one custom resource, and requests to write it."""
+"""The base of all grounds of the walk: one custom resource, and requests to write it."""
 
 import json
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class Placed:
     obj: Object
 
     def put(self, spec: Object | None) -> str:
-        """Write the object with this spec, or delete it; return why the server refused it."""
+        """Write the object with this spec, or delete it if that is None; return the server's reason to refuse it."""
         there = self.api.get(self.obj)
         if spec is None:
             self.api.delete(self.obj) if there else None
@@ -33,7 +33,7 @@ class Placed:
         return ""
 
     def ready(self) -> Object:
-        """Condition Ready of the object; its reason is empty if the object does not exist."""
+        """Return condition Ready of the object; its reason is empty if the object does not exist."""
         there = self.api.get(self.obj) or {"status": {"conditions": [{"type": "Ready", "status": "", "reason": ""}]}}
         found: Object = next(each for each in there["status"]["conditions"] if each["type"] == "Ready")
         return found

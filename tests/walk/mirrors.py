@@ -1,4 +1,4 @@
-"""The fields of RegistryMirrors, and what docs/registrymirror.md says of the resources of a mirror."""
+"""The fields of RegistryMirrors, and their values in the resources of a mirror by docs/registrymirror.md."""
 
 from typing import Any
 
@@ -103,7 +103,7 @@ FIELDS = [
 
 
 def shown(spec: Object) -> Object:
-    """What the resources of a mirror must show of a spec."""
+    """Return the values that the resources of a mirror must have for a spec."""
     named = spec["upstreamUrl"].removeprefix("https://")
     upstream = "registry-1.docker.io" if named == "docker.io" else named
     host, wanted = spec.get("registryHost", named), spec.get("resources", {})
@@ -130,7 +130,7 @@ def _without_empty(tolerations: list[Object]) -> list[Object]:
 
 
 def found(resources: Object) -> Object:
-    """The same of the resources, by kind."""
+    """Return these values of the resources, which are by kind."""
     claim = resources["PersistentVolumeClaim"]
     pod, node = (resources[kind]["spec"]["template"]["spec"] for kind in ("StatefulSet", "DaemonSet"))
     container = next(each for each in pod["containers"] if each["name"] == "registry")

@@ -25,7 +25,7 @@ TIER = {"key": "tier", "operator": "In", "values": ["web"]}
 
 
 def _selecting(**expression: object) -> Object:
-    """A base with one expression, beside a label: an expression alone must name a label that sources have."""
+    """Return a base with one expression, and a label: an expression alone must name a label that sources have."""
     return {
         **LABELLED,
         "selector": {"matchLabels": {"copyrator": "true"}, "matchExpressions": [{**EXISTS, **expression}]},

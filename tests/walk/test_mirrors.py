@@ -71,7 +71,7 @@ class Repaired(Placed):
         return state | {"reason": reason}
 
     def _check(self, resources: dict[str, Any], reason: str) -> None:
-        """Compare the resources with what docs/registrymirror.md says of this spec and reason."""
+        """Compare the resources with those that docs/registrymirror.md describes for this spec and reason."""
         if reason == "Invalid":
             return
         there = self.api.get(self.obj)

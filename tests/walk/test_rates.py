@@ -62,7 +62,7 @@ class Rates(Placed):
 
 
 def _figures(spec: Object, rates: dict[str, str]) -> dict[str, str]:
-    """What docs/fetch-rates.md says of the ConfigMap, but for the date."""
+    """Return the data of the ConfigMap by docs/fetch-rates.md, without the date."""
     base, currency = spec["base"], spec["currency"]
     rate = Decimal(rates[currency]) / (Decimal(rates[base]) if base != "EUR" else 1)
     return {

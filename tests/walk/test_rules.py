@@ -91,8 +91,8 @@ class Rules(Placed):
         if reason == "Invalid":
             return
         there, spaces = {model.place(each): each for each in self.objects()}, self.api.items("v1", "Namespace")
-        sources = [each for each in there.values() if not model.is_never_copied(each)]
-        sources += [self.api.read(each) for each in self.made if each["metadata"]["namespace"] == "kube-chores"]
+        own = [self.api.read(each) for each in self.made if each["metadata"]["namespace"] == "kube-chores"]
+        sources = [*there.values(), *own]
         rules = [each for each in (self.api.get(self.obj),) if each]
         wanted = model.desired(rules, sources, spaces)
         for place, copies in wanted.items():
@@ -113,7 +113,7 @@ class Rules(Placed):
             assert pulls == names.get(model.place(each), set()), (each, names)
 
     def state(self) -> dict[str, Any]:
-        """What a rule may change: objects of the kinds that are copied, and its own status."""
+        """Return all that a rule may change: objects of the kinds that are copied, and its own status."""
         found: dict[str, Any] = {}
         for each in self.objects():
             metadata = each["metadata"]

@@ -1,7 +1,4 @@
-"""The walk over one field: what each mutation changes, and whether the cluster is as before after the way back.
-
-And whether it is as a new cluster that got the final spec at once.
-"""
+"""The walk over one field: the outcome of each mutation, the way back, and a new cluster with the final spec."""
 
 import copy
 import fcntl
@@ -26,11 +23,11 @@ EMPTY: Mapping[str, Any] = {"string": "", "array": [], "object": {}}
 
 @dataclass(frozen=True)
 class Field:
-    """The values that the walk gives a field, each of which has another effect. The rest of the spec is `base`.
+    """The values that the walk gives a field, each with a different effect. The rest of the spec is `base`.
 
     Three maps have reasons, by the name of a mutation, in words of docs/ or of the CRD. `nothing`: the mutation has no
-    effect. `stays`: something is not as before when the mutation is taken back. `differs`: a new cluster with the final
-    spec is different. A reason without such a mutation or difference is an error.
+    effect. `stays`: the cluster is not as before when the mutation is taken back. `differs`: a new cluster with the
+    final spec is different. A reason without such a mutation or difference is an error.
     """
 
     path: str
@@ -40,7 +37,7 @@ class Field:
     nothing: Mapping[str, str] = field(default_factory=dict)
     stays: Mapping[str, str] = field(default_factory=dict)
     differs: Mapping[str, str] = field(default_factory=dict)
-    about: str = ""  # what distinguishes it from another row of the field
+    about: str = ""  # the difference from another row of the field
 
     def __str__(self) -> str:
         return f"{self.path} {self.about}".strip()
@@ -66,7 +63,7 @@ class Ground(Protocol):
     """A cluster in which a walk is done, with one object of a custom resource."""
 
     def put(self, spec: Object | None) -> str:
-        """Write the object with this spec, or delete it; return why the server or a run refused it."""
+        """Write the object with this spec, or delete it if that is None; return the server's reason to refuse it."""
 
     def run(self) -> Any:
         """Run the job until it writes nothing, check the cluster by a model, and return its state."""
@@ -127,7 +124,7 @@ def with_field(row: Field, value: Any) -> Object:
 
 
 def walk(ground: Ground, row: Field, schema: Object) -> tuple[dict[str, str], list[str]]:
-    """Return what each mutation did, refused, changes or nothing, and what was wrong.
+    """Return the outcome of each mutation, and the errors.
 
     `make test` tries a fifth of the mutations: tests/sweeps.py.
     """
