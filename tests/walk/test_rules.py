@@ -9,6 +9,7 @@ from tests import model
 from tests.api.conftest import Run, runs
 from tests.apis import Api
 from tests.certificates import certificate, issued
+from tests.rights import bind_adopt
 from tests.walk.crds import fields
 from tests.walk.ground import Placed
 from tests.walk.rules import FIELDS, FIELDS_OF_CLUSTERS
@@ -72,6 +73,7 @@ class Rules(Placed):
         ]
         for each in self.made:
             api.create(each)
+        bind_adopt(api, f"team-a{end}")
 
     def run(self) -> Any:
         """Run sync-copies until it writes nothing; return the state."""
