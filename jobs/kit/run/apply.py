@@ -98,11 +98,7 @@ def write_statuses(
 def _patch_statuses(
     cluster: Cluster, status_updates: Sequence[StatusUpdate], resources: Mapping[str, Resource]
 ) -> Iterator[tuple[StatusUpdate, ApiError | None]]:
-    """Send statuses, and yield each with its error.
-
-    One that conflicts is sent again if only metadata changed. If the response to an earlier attempt was lost, the
-    conflict is with the run's own write.
-    """
+    """Send statuses, and yield each with its error. One that conflicts is sent again if only metadata changed."""
     for attempt in range(_STATUS_ATTEMPTS):
         refused: dict[ObjectKey, tuple[StatusUpdate, ApiError]] = {}
         patches = ((resources[each.key.kind], each.key, each.encode(), each) for each in status_updates)
@@ -121,8 +117,7 @@ def _patch_statuses(
             if now and now == structs.replace(before, version=now.version):
                 status_updates.append(replace(status_update, head=now))
             else:
-                is_written = now and now.uid == before.uid and status_update.is_in(now.status)
-                yield status_update, None if is_written else error
+                yield status_update, error
 
 
 def _failed_status(status_update: StatusUpdate, error: ApiError, *, is_event: bool = False) -> Iterator[Result]:

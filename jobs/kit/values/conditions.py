@@ -14,9 +14,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
-from jobs.kit.values.errors import InvalidObjectError
 from jobs.kit.values.model import ObjectKey
-from jobs.kit.values.reads import Head, decode_plain
+from jobs.kit.values.reads import Head
 from jobs.kit.values.resources import Resource
 from jobs.kit.values.text import visible
 
@@ -64,14 +63,6 @@ class StatusUpdate:
         """
         metadata = {"uid": self.head.uid, "resourceVersion": self.head.version}
         return msgspec.json.encode({"metadata": metadata, "status": self.status})
-
-    def is_in(self, status: bytes) -> bool:
-        """Return whether a status has these conditions, with their times."""
-        try:
-            found = decode_plain(status)
-        except InvalidObjectError:
-            return False
-        return self.status is not None and found.get("conditions") == [*self.status["conditions"]]
 
 
 def timestamp(time: datetime) -> str:
