@@ -558,7 +558,7 @@ def test_the_report_has_what_was_written_although_the_rules_cannot_be_read_again
 
     def touch() -> None:
         hub.patch(made, {"metadata": {"annotations": {"touched": "true"}}})
-        server.inject(Fault("GET", "*/namespaces/kube-chores/copyrators", status=403))
+        server.inject(Fault("GET", "*/namespaces/kube-chores/copyrators", status=403, times=None))
 
     server.inject(Fault("PATCH", "*/settings/status", kind="call-before", call=touch))
 
