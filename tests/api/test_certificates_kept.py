@@ -11,7 +11,7 @@ from tests.api.conftest import Run
 from tests.api.test_certificates import BUNDLE, bundle_of, with_form
 from tests.api.test_explain import rows
 from tests.api.test_safety import ready
-from tests.apis import Api, wait_for
+from tests.apis import Api, Object, wait_for
 from tests.certificates import NOW, certificate, issued
 from tests.rights import RBAC, account, bind, can_i
 from tests.worlds import configmap, encoded, namespace_object, rule
@@ -19,9 +19,9 @@ from tests.worlds import configmap, encoded, namespace_object, rule
 TYPO = {"matchLabels": {"copyrator": "typo"}}
 
 
-def merging(api: Api, home: str, to: str | list[str], name: str = "trust", **spec: object) -> None:
-    """Create a rule that merges the ConfigMaps of a namespace into ConfigMap trust."""
-    api.create(rule(name, home, to, merge=BUNDLE, targetName="trust", **spec))
+def merging(api: Api, home: str, to: str | list[str], name: str = "trust", **spec: object) -> Object:
+    """Create a rule that merges the ConfigMaps of a namespace into ConfigMap trust; return it."""
+    return api.create(rule(name, home, to, merge=BUNDLE, targetName="trust", **spec))
 
 
 def test_a_bundle_stays_while_a_source_namespace_cannot_be_read(api: Api, sync: Run, home: str, team: str) -> None:
@@ -157,19 +157,25 @@ def test_an_explanation_has_the_bundle_of_a_rule(api: Api, sync: Run, home: str,
     assert row["code"] == "refused"
 
 
-def test_a_bundle_stays_while_a_source_namespace_is_missing_or_new_and_empty(
-    api: Api, sync: Run, home: str, team: str
-) -> None:
+def without_a_source_namespace(api: Api, sync: Run, home: str, team: str) -> tuple[Object, str]:
+    """Make a bundle of two source namespaces, and delete the second; return the rule and that namespace."""
     other = api.namespace("other")
     for namespace in (home, other):
         api.create(configmap(namespace, data={"ca.pem": certificate(namespace)}))
-    merging(api, home, team, namespaces=[home, other])
+    made = merging(api, home, team, namespaces=[home, other])
     sync()
-    before = bundle_of(api, team)
     api.delete(namespace_object(other))
     wait_for(lambda: api.get(namespace_object(other)) is None, "the namespace to be deleted")
+    return made, other
 
-    assert (sync().exit_code, bundle_of(api, team)) == (4, before)
+
+def test_a_bundle_stays_while_a_source_namespace_is_missing_or_new_and_empty(
+    api: Api, sync: Run, home: str, team: str
+) -> None:
+    _, other = without_a_source_namespace(api, sync, home, team)
+    before = bundle_of(api, team)
+
+    assert (sync().exit_code, len(before), bundle_of(api, team)) == (4, 2, before)
     api.create(namespace_object(other))
     assert (sync().exit_code, bundle_of(api, team)) == (4, before)
     api.create(configmap(other, data={"ca.pem": certificate("renewed")}))
@@ -179,19 +185,16 @@ def test_a_bundle_stays_while_a_source_namespace_is_missing_or_new_and_empty(
 def test_a_person_withdraws_the_certificates_of_a_source_namespace_that_is_gone_and_no_others(
     api: Api, sync: Run, home: str, team: str
 ) -> None:
-    other = api.namespace("other")
-    for namespace in (home, other):
-        api.create(configmap(namespace, data={"ca.pem": certificate(namespace)}))
-    merging(api, home, team, namespaces=[home, other])
-    sync()
-    api.delete(namespace_object(other))
-    wait_for(lambda: api.get(namespace_object(other)) is None, "the namespace to be deleted")
+    made, _ = without_a_source_namespace(api, sync, home, team)
     assert sync().exit_code == 4
 
     ran = sync("--max-deletes", "1")
 
     assert ran.summary == {"configured": 1, "source-namespace-missing": 1}
     assert bundle_of(api, team) == [certificate(home)]
+    assert sync().exit_code == 4
+    api.patch(made, {"spec": {"namespaces": [home]}})
+    assert sync().summary == {"unchanged": 1}
 
 
 def test_a_bundle_does_not_depend_on_its_rule(api: Api, sync: Run, home: str, team: str, tmp_path: Path) -> None:
