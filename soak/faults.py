@@ -14,7 +14,7 @@ from soak import inside
 from soak.cluster import SCHEDULES, resume, suspend
 from soak.lab import Action, Lab
 from soak.network import Network
-from soak.programs import Programs
+from soak.programs import Programs, kill_run
 from soak.retries import until_done
 from tests.admission import GROUP, refusing, webhook
 from tests.apis import ApiError, Object
@@ -198,7 +198,7 @@ class Faults:
         if pod := self._running():
             name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
             with self._lab.journal.fault("kill-run-process", name):
-                self._programs.kill_run(uid)
+                kill_run(uid)
                 time.sleep(3)
 
     # rights

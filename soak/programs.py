@@ -19,6 +19,7 @@ from tests.processes import Processes
 
 END_SECONDS = 40.0
 START_SECONDS = 120.0
+EXECUTES_SECONDS = 5.0
 STABLE_SECONDS = 2.0
 _PROC = Path("/proc")
 NAMES = (
@@ -147,14 +148,6 @@ class Programs:
             _send(parent, signal.SIGCONT)
         self.wait_until_ready()
 
-    def kill_run(self, uid: str) -> None:
-        """Kill the processes of chores in the pod with this UID."""
-        for folder in _PROC.iterdir():
-            with contextlib.suppress(OSError):  # it ended
-                is_in_pod = folder.name.isdecimal() and uid in (folder / "cgroup").read_text()
-                if is_in_pod and "chores" in (folder / "cmdline").read_text():
-                    os.kill(int(folder.name), signal.SIGKILL)
-
     def wait_until_ready(self) -> None:
         """Wait until the API server and containerd serve requests."""
         wait_for_200(self._node.plane, Processes(self._folder), "/readyz", "kube-apiserver")
@@ -169,6 +162,28 @@ class Programs:
 def pid_namespace(node: Node) -> Path:
     """Return the PID namespace of a node, as `ns/pid` of its processes: another soak has programs of the same names."""
     return Path(next(each[6:] for each in node.enter if each.startswith("--pid="))).readlink()
+
+
+def kill_run(uid: str) -> None:
+    """Kill the processes of chores in the pod with this UID, if it has one.
+
+    A container is running for runc before it executes its program, so that the first look can be too early.
+    """
+    deadline = time.monotonic() + EXECUTES_SECONDS
+    while not _kill_chores(uid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+def _kill_chores(uid: str) -> bool:
+    """Kill the processes of chores in a pod. Return whether there was one."""
+    killed = False
+    for folder in _PROC.iterdir():
+        with contextlib.suppress(OSError):  # it ended
+            is_in_pod = folder.name.isdecimal() and uid in (folder / "cgroup").read_text()
+            if is_in_pod and "chores" in (folder / "cmdline").read_text():
+                os.kill(int(folder.name), signal.SIGKILL)
+                killed = True
+    return killed
 
 
 def _parent(pid: int) -> int:
