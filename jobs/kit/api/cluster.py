@@ -23,6 +23,8 @@ from jobs.kit.values.resources import EVENTS, SECRETS, Resource
 
 # As in client-go. A page of metadata has about 0.6 MB; it is reduced before the next request (docs/performance.md).
 PAGE_SIZE = 500
+# Of metadata, a page may have a tenth of the objects before it, up to this: it adds little to the memory of these.
+LARGEST_PAGE_SIZE = 2000
 PAGE_BYTES = 4 << 20
 # etcd accepts requests of 1.5 MiB (https://etcd.io/docs/latest/dev-guide/limit/). JSON escapes some characters as six.
 OBJECT_BYTES = 12 << 20
@@ -373,8 +375,8 @@ class _Pages:
 
     def __init__(self, requested: List, most: int, cluster: Cluster, attempt: int = 1) -> None:
         self.requested, self.most, self.attempt = requested, most, attempt
-        self.left, self.share = cluster.most_objects, cluster.share
-        self.limit, self.token, self.is_last = PAGE_SIZE, "", False
+        self.most_objects, self.share = cluster.most_objects, cluster.share
+        self.limit, self.token, self.is_last, self.received = PAGE_SIZE, "", False, 0
         self.found: list[Any] = []
         self.page: Sequence[Raw] = ()  # not reduced yet
 
@@ -411,16 +413,19 @@ class _Pages:
         if other := next((each for each in places if each not in ("", namespace)), ""):
             what = responses.mismatch(response, f"of namespace {namespace}")
             raise ApiError(0, f"{what}: it has objects of {other[:_LONGEST_NAME]!r}")
-        if len(response.body) < PAGE_BYTES // 4:
-            self.limit = min(PAGE_SIZE, self.limit * 2)  # only one of the objects may have been large
+        self.received += len(page.items or ())
+        if len(response.body) < PAGE_BYTES // 2:
+            self.limit = min(self._largest_page(), self.limit * 2)  # only one of the objects may have been large
         if page.metadata.token and page.metadata.token == self.token:  # a proxy may repeat a page for ever
             raise ApiError(0, responses.mismatch(response, "the next page: it has the same continue token"))
-        self.left -= len(page.items or ())
-        if self.left < 0:
+        if self.received > self.most_objects:
             raise ApiError(0, f"{responses.mismatch(response, 'a complete list')}: it has too many objects")
         self.token = page.metadata.token
         self.is_last = not self.token
         self.page = page.items or ()
+
+    def _largest_page(self) -> int:
+        return max(PAGE_SIZE, min(self.received // 10, LARGEST_PAGE_SIZE if self.requested.metadata_only else 0))
 
     def reduced(self) -> Iterator[Any]:
         """Return the objects of the page that was received last, each decoded and reduced, or an InvalidObject."""

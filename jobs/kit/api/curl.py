@@ -7,8 +7,10 @@ flight.
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from itertools import chain
+from typing import Any, NamedTuple, TypeAlias
 
 import pycurl
 
@@ -37,6 +39,11 @@ class Ended(NamedTuple):
     received: int = 0
 
 
+# A handle keeps its options, so it only serves requests that set the same ones: whether they have a body, whether the
+# response may be compressed, whether its headers are read, and whether there is a client certificate.
+_Shape: TypeAlias = tuple[bool, bool, bool, bool]
+
+
 class Transfers:
     """Transfers to `endpoint`, each of at most `seconds`, on at most `most_connections`."""
 
@@ -46,13 +53,13 @@ class Transfers:
         self._options = _options(endpoint, seconds)
         self._multi = pycurl.CurlMulti()
         self._multi.setopt(pycurl.M_MAX_HOST_CONNECTIONS, most_connections)
-        self._running: set[Any] = set()
-        self._idle: list[Any] = []
+        self._running: dict[Any, _Shape] = {}
+        self._idle: defaultdict[_Shape, list[Any]] = defaultdict(list)
 
     def start(
         self,
         request: Request,
-        headers: Sequence[str],
+        headers: Sequence[bytes],
         receive: Callable[[bytes], int],
         on_header: Callable[[bytes], None] | None = None,
     ) -> Any:
@@ -65,11 +72,10 @@ class Transfers:
             ConfigurationError: the client certificate cannot be read.
         """
         certificate = self._endpoint.certificate()
-        handle = self._idle.pop() if self._idle else pycurl.Curl()
-        for option, value in self._options.items():
-            handle.setopt(option, value)
-        host = [f"Host: {self._endpoint.host}"] if self._endpoint.host else []
-        handle.setopt(pycurl.HTTPHEADER, [header.encode() for header in (*headers, *host)])
+        is_compressed = request.compressed and self._endpoint.compression
+        shape = (request.body is not None, is_compressed, on_header is not None, certificate is not None)
+        handle = self._idle[shape].pop() if self._idle[shape] else self._create(is_compressed=is_compressed)
+        handle.setopt(pycurl.HTTPHEADER, headers)
         handle.setopt(pycurl.URL, self._endpoint.server + request.path)
         handle.setopt(pycurl.WRITEFUNCTION, receive)
         if on_header:
@@ -77,15 +83,21 @@ class Transfers:
         if request.body is not None:
             handle.setopt(pycurl.POSTFIELDS, request.body)
         handle.setopt(pycurl.CUSTOMREQUEST, request.method)
-        if request.compressed and self._endpoint.compression:
-            handle.setopt(pycurl.ACCEPT_ENCODING, "gzip")
         if certificate:
             handle.setopt(pycurl.SSLCERT_BLOB, certificate.certificate)
             handle.setopt(pycurl.SSLKEY_BLOB, certificate.key)
-        self._running.add(handle)
+        self._running[handle] = shape
         self._multi.add_handle(handle)
         if request.method == "GET":
             self._multi.perform()  # sends it now: the caller may decode a page of a list before it calls `ended()`
+        return handle
+
+    def _create(self, *, is_compressed: bool) -> Any:
+        handle = pycurl.Curl()
+        for option, value in self._options.items():
+            handle.setopt(option, value)
+        if is_compressed:
+            handle.setopt(pycurl.ACCEPT_ENCODING, "gzip")
         return handle
 
     def ended(self, wait_seconds: float = 0.0) -> list[Ended]:
@@ -127,14 +139,16 @@ class Transfers:
 
     def release(self, handle: Any) -> None:
         """End the transfer, if it did not end. Its connection may serve others."""
-        self._running.remove(handle)
         self._multi.remove_handle(handle)
-        handle.reset()
-        self._idle.append(handle)
+        shape = self._running.pop(handle)
+        handle.setopt(pycurl.WRITEFUNCTION, len)  # the handle must not keep the body of the response in memory
+        if shape[0]:
+            handle.setopt(pycurl.POSTFIELDS, b"")  # nor that of the request
+        self._idle[shape].append(handle)
 
     def close(self) -> None:
         """Close all connections."""
-        for handle in self._idle:
+        for handle in chain.from_iterable(self._idle.values()):
             handle.close()
         self._idle.clear()
         self._multi.close()

@@ -10,7 +10,7 @@ import math
 import random
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from io import BytesIO
@@ -120,12 +120,26 @@ class _Stream:
     newest_due: float = -math.inf
     waiting: list[_Attempt] = field(default_factory=list)
     in_flight: dict[Any, _Attempt] = field(default_factory=dict)
+    weight: int = 0  # of those in flight
+    bodies: int = 0  # their bytes
     unsent: list[Response] = field(default_factory=list)
+
+    def start(self, handle: Any, attempt: _Attempt) -> None:
+        """Add an attempt to those in flight."""
+        self.in_flight[handle] = attempt
+        self.weight += attempt.request.weight
+        self.bodies += len(attempt.request.body or b"")
+
+    def end(self, handle: Any) -> _Attempt:
+        """Remove the attempt of a handle from those in flight, and return it."""
+        attempt = self.in_flight.pop(handle)
+        self.weight -= attempt.request.weight
+        self.bodies -= len(attempt.request.body or b"")
+        return attempt
 
     def fits(self, request: Request) -> bool:
         """Whether the request and those in flight fit into memory; a request alone always may be sent."""
-        used = sum(each.request.weight for each in self.in_flight.values())
-        return not self.in_flight or used + request.weight <= BYTES_IN_FLIGHT
+        return not self.in_flight or self.weight + request.weight <= BYTES_IN_FLIGHT
 
     @property
     def is_full(self) -> bool:
@@ -135,8 +149,8 @@ class _Stream:
         of all requests stay in memory.
         """
         throttled = sum(attempt.throttled for attempt in self.waiting)
-        kept = sum(len(attempt.request.body or b"") for attempt in (*self.waiting, *self.in_flight.values()))
-        return len(self.in_flight) + throttled >= IN_FLIGHT or kept > BYTES_IN_FLIGHT
+        waiting = sum(len(attempt.request.body or b"") for attempt in self.waiting)
+        return len(self.in_flight) + throttled >= IN_FLIGHT or self.bodies + waiting > BYTES_IN_FLIGHT
 
 
 @dataclass(eq=False, repr=False)
@@ -165,7 +179,9 @@ class Transport:
     _order: Iterator[int] = field(init=False, default_factory=count)
     _stop_by: float | None = field(init=False, default=None)
     _no_credentials: str = field(init=False, default="")
-    _token: bytes = field(init=False, default=b"", repr=False)  # of the last request
+    _authorization: str = field(init=False, default="", repr=False)  # of the last request
+    _token: bytes = field(init=False, default=b"", repr=False)  # of `_authorization`
+    _headers: dict[tuple[str, str], list[bytes]] = field(init=False, default_factory=dict)  # with that authorization
 
     def send(self, request: Request) -> Response:
         """Send one request and return its response.
@@ -202,7 +218,7 @@ class Transport:
                     yield from (Response(each.request, 0, error="no answer before the stop") for each in pending)
                     return
                 for ended in transfers.ended() or transfers.ended(_seconds_to_wait(stream)):
-                    attempt = stream.in_flight.pop(ended.handle)
+                    attempt = stream.end(ended.handle)
                     transfers.release(ended.handle)
                     response, retry_in = self._evaluate(attempt, ended)
                     if retry_in is not None:
@@ -237,7 +253,7 @@ class Transport:
                 # Until a request succeeds: the Date of an error may be that of a proxy.
                 on_header = None if self._has_succeeded else self.clock.read
                 handle = stream.transfers.start(attempt.request, headers, attempt.received.receive, on_header)
-                stream.in_flight[handle] = attempt
+                stream.start(handle, attempt)
             except ChoresError as error:  # a credential plugin failed: it would fail again
                 self._no_credentials = self._no_credentials or str(error)
                 unsent = Response(
@@ -302,17 +318,27 @@ class Transport:
         )
         heapq.heappush(stream.waiting, again)
 
-    def _request_headers(self, request: Request) -> list[str]:
-        headers = [f"Accept: {request.accept}", f"User-Agent: {self.user_agent}", "Expect:"]
-        if request.body is not None:
-            headers.append(f"Content-Type: {request.content_type}")
+    def _request_headers(self, request: Request) -> Sequence[bytes]:
         if self._no_credentials:
             raise ConfigurationError(self._no_credentials)
         authorization = self.endpoint.authorization()
-        self._token = authorization.partition(" ")[2].encode()
-        if authorization:
-            headers.append(f"Authorization: {authorization}")
-        return [*headers, *self.endpoint.impersonation]
+        if authorization != self._authorization:
+            self._authorization, self._token = authorization, authorization.partition(" ")[2].encode()
+            self._headers.clear()
+        types = (request.accept, "" if request.body is None else request.content_type)
+        if types not in self._headers:
+            self._headers[types] = [line.encode() for line in self._header_lines(*types)]
+        return self._headers[types]
+
+    def _header_lines(self, accept: str, content_type: str) -> Iterator[str]:
+        yield from (f"Accept: {accept}", f"User-Agent: {self.user_agent}", "Expect:")
+        if content_type:
+            yield f"Content-Type: {content_type}"
+        if self._authorization:
+            yield f"Authorization: {self._authorization}"
+        yield from self.endpoint.impersonation
+        if self.endpoint.host:
+            yield f"Host: {self.endpoint.host}"
 
 
 def _seconds_to_wait(stream: _Stream) -> float:
