@@ -4,13 +4,13 @@ import json
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from jobs.kit.api import transport as kit
 from jobs.kit.api.curl import Transfers

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple, ParamSpec, TypeAlias, TypeVar
 from urllib.parse import urlencode
 
@@ -135,8 +134,7 @@ class _RulesReview(responses.TypeMeta):
     status: _RulesReviewStatus
 
 
-@dataclass(frozen=True)
-class Cluster:
+class Cluster(Struct, frozen=True):
     """One API server.
 
     `manager` is the field manager of every write; `writes_per_second` limits the writes of objects; statuses and Events

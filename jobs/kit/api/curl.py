@@ -18,6 +18,8 @@ from jobs.kit.api.endpoint import Endpoint
 from jobs.kit.api.responses import Request
 
 CONNECT_SECONDS = 10
+# With many transfers, other responses arrive during a short pause: one call of libcurl receives them together.
+_MANY, _PAUSE_SECONDS = 8, 0.0005
 _PROTOCOLS = pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS
 # Errors of certificates: a retry would fail too.
 _FINAL_ERRORS = frozenset({pycurl.E_PEER_FAILED_VERIFICATION, pycurl.E_SSL_CACERT_BADFILE, pycurl.E_SSL_CERTPROBLEM})
@@ -126,6 +128,8 @@ class Transfers:
         # Without a socket, as while a name is resolved, select() returns at once.
         if any(self._multi.fdset()):
             self._multi.select(seconds)
+            if len(self._running) >= _MANY and seconds > _PAUSE_SECONDS:
+                time.sleep(_PAUSE_SECONDS)
         else:
             time.sleep(min(seconds, 0.01))
 

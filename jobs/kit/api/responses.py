@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import msgspec
@@ -29,8 +28,7 @@ _CHECKS = {
 Form = TypeVar("Form", bound="TypeMeta")
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(Struct, frozen=True):
     """One HTTP request. `repeatable`: idempotent, so that it is retried if its response is lost.
 
     A body of more than `max_bytes` in the response is not read to its end. `compressed`: the server may compress the
@@ -56,8 +54,7 @@ class Request:
         return 2 * len(self.body)
 
 
-@dataclass(frozen=True)
-class Response:
+class Response(Struct, frozen=True):
     """The response to a request. `status` is 0 without a complete response; `error` then has the reason.
 
     `attempts` counts from 1. `is_too_long`: the body has more than the `max_bytes` of the request; `start` is
@@ -79,11 +76,10 @@ class Response:
         return 200 <= self.status < 300
 
 
-@dataclass
-class Traffic:
+class Traffic(Struct):
     """Counts of a run: requests by method (with retries), and bytes of bodies as they were received and sent."""
 
-    requests: Counter[str] = field(default_factory=Counter)
+    requests: Counter[str] = msgspec.field(default_factory=Counter)
     retries: int = 0
     bytes_received: int = 0
     bytes_sent: int = 0
@@ -209,7 +205,7 @@ def _checked(
         elif response.status == 404 and may_be_absent and not _decode_status(response):
             raise ApiError(0, mismatch(response, "a Status of the Kubernetes API"))
     except ApiError as error:
-        return replace(response, status=0, body=b"", error=error.message)
+        return structs.replace(response, status=0, body=b"", error=error.message)
     return response
 
 

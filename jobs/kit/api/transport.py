@@ -11,12 +11,13 @@ import random
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from io import BytesIO
 from itertools import count
 from time import monotonic
 from typing import Any
+
+from msgspec import Struct, structs
 
 from jobs.kit.api import responses
 from jobs.kit.api.curl import Ended, Transfers
@@ -92,37 +93,32 @@ class _Body(BytesIO):
 
     def receive(self, part: bytes) -> int:
         """Store a part and return its length; 0 if the body is too long."""
-        self.is_too_long = self.getbuffer().nbytes + len(part) > self._limit
+        self.is_too_long = self.tell() + len(part) > self._limit
         return 0 if self.is_too_long else self.write(part)
 
 
-@dataclass(order=True)
-class _Attempt:
+class _Attempt(Struct, order=True):
     due: float
-    order: int
-    request: Request = field(compare=False)
-    number: int = field(compare=False, default=1)
-    deadline: float = field(compare=False, default=0.0)
-    throttled: bool = field(compare=False, default=False)
-    received: _Body = field(compare=False, init=False)
-
-    def __post_init__(self) -> None:
-        self.received = _Body(self.request.max_bytes)
+    order: int  # unique, so that no other field is compared
+    request: Request
+    received: _Body
+    number: int = 1
+    deadline: float = 0.0
+    throttled: bool = False
 
 
-@dataclass
-class _Stream:
+class _Stream(Struct):
     """The state of `Transport.stream`: requests to come, requests that are due later, requests in flight by handle."""
 
     source: Iterator[Request]
     transfers: Transfers
     interval: float  # between new requests
     newest_due: float = -math.inf
-    waiting: list[_Attempt] = field(default_factory=list)
-    in_flight: dict[Any, _Attempt] = field(default_factory=dict)
+    waiting: list[_Attempt] = []
+    in_flight: dict[Any, _Attempt] = {}
     weight: int = 0  # of those in flight
     bodies: int = 0  # their bytes
-    unsent: list[Response] = field(default_factory=list)
+    unsent: list[Response] = []
 
     def start(self, handle: Any, attempt: _Attempt) -> None:
         """Add an attempt to those in flight."""
@@ -153,7 +149,6 @@ class _Stream:
         return len(self.in_flight) + throttled >= IN_FLIGHT or self.bodies + waiting > BYTES_IN_FLIGHT
 
 
-@dataclass(eq=False, repr=False)
 class Transport:
     """Sends requests to `endpoint`. Not thread-safe.
 
@@ -162,26 +157,29 @@ class Transport:
     with the first error. `message` changes the message of each error of the server.
     """
 
-    endpoint: Endpoint
-    user_agent: str
-    _: KW_ONLY
-    stopping: Callable[[], bool] = lambda: False
-    request_seconds: float = REQUEST_SECONDS
-    retry_seconds: float = RETRY_SECONDS
-    unreached_seconds: float = RETRY_SECONDS
-    on_unreached: Callable[[str], None] = lambda error: None
-    message: Callable[[str], str] | None = None
-    traffic: Traffic = field(init=False, default_factory=Traffic)
-    clock: ServerClock = field(init=False, default_factory=ServerClock)
-    _has_succeeded: bool = field(init=False, default=False)
-    _reached: bool = field(init=False, default=False)
-    _unused: list[Transfers] = field(init=False, default_factory=list)  # not in use by a stream
-    _order: Iterator[int] = field(init=False, default_factory=count)
-    _stop_by: float | None = field(init=False, default=None)
-    _no_credentials: str = field(init=False, default="")
-    _authorization: str = field(init=False, default="", repr=False)  # of the last request
-    _token: bytes = field(init=False, default=b"", repr=False)  # of `_authorization`
-    _headers: dict[tuple[str, str], list[bytes]] = field(init=False, default_factory=dict)  # with that authorization
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        user_agent: str,
+        *,
+        stopping: Callable[[], bool] = lambda: False,
+        request_seconds: float = REQUEST_SECONDS,
+        retry_seconds: float = RETRY_SECONDS,
+        unreached_seconds: float = RETRY_SECONDS,
+        on_unreached: Callable[[str], None] = lambda error: None,
+        message: Callable[[str], str] | None = None,
+    ) -> None:
+        self.endpoint, self.user_agent, self.stopping, self.message = endpoint, user_agent, stopping, message
+        self.request_seconds, self.retry_seconds = request_seconds, retry_seconds
+        self.unreached_seconds, self.on_unreached = unreached_seconds, on_unreached
+        self.traffic, self.clock = Traffic(), ServerClock()
+        self._has_succeeded = self._reached = False
+        self._unused: list[Transfers] = []  # not in use by a stream
+        self._order = count()
+        self._stop_by: float | None = None
+        self._no_credentials = ""
+        self._authorization, self._token = "", b""  # of the last request
+        self._headers: dict[tuple[str, str], list[bytes]] = {}  # with that authorization
 
     def send(self, request: Request) -> Response:
         """Send one request and return its response.
@@ -272,7 +270,7 @@ class Transport:
         if request is None:
             return None
         stream.newest_due = due = max(now, stream.newest_due + stream.interval)
-        attempt = _Attempt(due, next(self._order), request, deadline=due + self.retry_seconds)
+        attempt = _Attempt(due, next(self._order), request, _Body(request.max_bytes), deadline=due + self.retry_seconds)
         if due > now or not stream.fits(request):
             heapq.heappush(stream.waiting, attempt)
             return None
@@ -309,10 +307,11 @@ class Transport:
         if not (self._reached or self.traffic.retries):
             self.on_unreached(response.error)
         self.traffic.retries += 1
-        again = replace(
+        again = structs.replace(
             attempt,
             due=time.monotonic() + pause,
             order=next(self._order),
+            received=_Body(attempt.request.max_bytes),
             number=attempt.number + 1,
             throttled=response.status == 429,
         )

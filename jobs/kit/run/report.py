@@ -12,12 +12,12 @@ import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
 import click
 import msgspec
+from msgspec import Struct, structs
 
 from jobs import __version__
 from jobs.kit.api.responses import Traffic
@@ -266,8 +266,7 @@ def _quote(value: str) -> str:
     return visible(f"'{short}'" if marks and quoted.count("\\") == marks and "'" not in short else quoted)
 
 
-@dataclass(frozen=True)
-class Report:
+class Report(Struct, frozen=True):
     """The content of a report."""
 
     job: str
@@ -281,7 +280,7 @@ class Report:
 def write(report: Report) -> None:
     """Print the report to stdout in the format of -o."""
     every = report.results
-    report = replace(report, results=[each for each in every if is_reported(each, report.options)])
+    report = structs.replace(report, results=[each for each in every if is_reported(each, report.options)])
     if report.options.output == "yaml":
         import yaml
 

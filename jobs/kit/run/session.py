@@ -6,6 +6,7 @@ and no other is sent.
 
 from __future__ import annotations
 
+import gc
 import secrets
 import shlex
 import signal
@@ -126,6 +127,7 @@ class Measured:
 
 def in_session(command: str, options: RunOptions, body: Callable[[Session], ExitCode]) -> ExitCode:
     """Call `body` with a connection and return its exit code; log an error and return the code of it."""
+    gc.freeze()  # modules stay until the end: the garbage collector need not look at them each time
     with stopped_by_signals() as stopping:
         try:
             connection = connect(
