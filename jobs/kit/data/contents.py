@@ -50,7 +50,7 @@ def field_set(names: Iterable[str]) -> bytes:
     return hashlib.blake2b("\0".join(sorted(names)).encode(), digest_size=16).digest()
 
 
-class Content(Struct, frozen=True, omit_defaults=True, rename="camel"):
+class Content(Struct, frozen=True):
     """The content of a ConfigMap or Secret. Values of a Secret are base64, as in the API. Its repr shows no value."""
 
     type: str = ""
@@ -86,8 +86,8 @@ class Content(Struct, frozen=True, omit_defaults=True, rename="camel"):
 
     def document(self) -> dict[str, Any]:
         """Return the content as fields of the object."""
-        fields: dict[str, Any] = msgspec.to_builtins(self)
-        return fields
+        fields = {"type": self.type, "data": self.data, "binaryData": self.binary_data, "immutable": self.immutable}
+        return {name: value for name, value in fields.items() if value}
 
     def canonical(self) -> bytes:
         """Return the canonical JSON of this content, for comparisons and fingerprints."""

@@ -167,6 +167,8 @@ class ContentManifest(NewBody, frozen=True, gc=False):
     def changed_by_server(self, response: bytes) -> tuple[str, ...]:
         """Return the fields of the content that admission changed, by the server's response to the write."""
         stored = decode(response, WholeObject).content(self.layout)
+        if stored == self.content:
+            return ()
         return tuple(difference.field for difference in content_diff(stored, self.content, secret=True))
 
     def redact(self, text: str) -> str:
