@@ -89,6 +89,27 @@ def test_lists_of_several_pages_are_all_complete(teams: Sandbox, cluster: Cluste
     assert requests == {"team-0": 1, "team-1": 1, "team-2": 2, "team-3": 2, "team-4": 3, "team-5": 4}
 
 
+@pytest.mark.parametrize("metadata_only", [True, False])
+def test_pages_of_metadata_grow_to_a_tenth_of_what_was_listed(
+    sandbox: Sandbox, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, metadata_only: bool
+) -> None:
+    monkeypatch.setattr(kit, "PAGE_SIZE", PAGE)
+    monkeypatch.setattr(kit, "LARGEST_PAGE_SIZE", PAGE + 2)
+    create(cluster, "", "many")
+    names = ["kube-root-ca.crt", *(f"x-{number:02}" for number in range(69))]
+    for name in names[1:]:
+        create(cluster, "many", name)
+    sandbox.requests.clear()
+
+    found = cluster.objects(
+        CONFIGMAPS, WholeObject, lambda each: each.metadata.name, namespace="many", metadata_only=metadata_only
+    )
+
+    assert list(found) == names
+    by_then = 14 * ["3"] + 2 * ["4"] + 4 * ["5"]  # after 42 objects four, after 50 five, and not seven at the end
+    assert limits(sandbox, "many") == (by_then if metadata_only else 24 * ["3"])
+
+
 def test_an_empty_set_of_lists_sends_nothing(teams: Sandbox, cluster: Cluster) -> None:
     assert lists(cluster) == {}
     assert teams.requests == []

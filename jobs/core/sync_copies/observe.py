@@ -283,21 +283,23 @@ def observe(cluster: Cluster, settings: Settings, hub: Cluster | None = None) ->
     uid = uid_of(hub) if hub else ""
     rules, _ = rules_of(hub or cluster, settings, uid)
     copies = list_copies(cluster, settings, rules, uid)
-    home = read_home(hub or cluster, settings, copies, uid)
+    home = read_home(hub or cluster, settings, copies, uid, rules)
     observed = combine(cluster, settings, copies, home, home.rules)
     if uid and any(each.uid == uid for each in observed.namespaces):
         raise ConfigurationError("the cluster with the rules is this one: run without --source-* flags")
     return observed
 
 
-def read_home(cluster: Cluster, settings: Settings, listed: Listed | None, uid: str = "") -> Home:
+def read_home(
+    cluster: Cluster, settings: Settings, listed: Listed | None, uid: str = "", known: Sequence[Rule] = ()
+) -> Home:
     """Read the rules and their sources; only those whose copies were `listed`. `uid` is that of the hub.
 
-    Without `listed`, these are the rules that select other clusters.
+    Without `listed`, these are the rules that select other clusters. `known` are the rules that were read before.
 
     Raises: as `observe`.
     """
-    rules, invalid_rules = rules_of(cluster, settings, uid)
+    rules, invalid_rules = rules_of(cluster, settings, uid, known)
     notes = [*_not_pulled(rules)] if uid and listed else []
     left_out = {each.object.name for each in notes}
     local: tuple[Rule, ...] = ()
@@ -484,8 +486,10 @@ def _types(cluster: Cluster, settings: Settings, rules: Sequence[Rule], hub: str
     return sorted(types), attaches
 
 
-def rules_of(cluster: Cluster, settings: Settings, hub: str) -> tuple[tuple[Rule, ...], tuple[Invalid, ...]]:
-    """Return the rules, from files or of the namespace, and those that are not valid.
+def rules_of(
+    cluster: Cluster, settings: Settings, hub: str, known: Sequence[Rule] = ()
+) -> tuple[tuple[Rule, ...], tuple[Invalid, ...]]:
+    """Return the rules, from files or of the namespace, and those that are not valid; `known` were read before.
 
     Raises: as `observe`.
     """
@@ -496,7 +500,9 @@ def rules_of(cluster: Cluster, settings: Settings, hub: str) -> tuple[tuple[Rule
 
     if settings.rules is not None:
         return tuple(map(placed, settings.rules)), ()
-    rules, invalid_rules, _ = from_cluster(cluster, RULES, parse_rule, settings.namespace)
+    rules, invalid_rules, _ = from_cluster(
+        cluster, RULES, parse_rule, settings.namespace, known={rule.head: rule for rule in known}
+    )
     names = sorted([*(rule.name for rule in rules), *(each.head.key.name for each in invalid_rules)])
     if settings.rule_name not in (None, *names):
         what = f"no {RULES.kind} {settings.rule_name!r} in namespace {settings.namespace}"

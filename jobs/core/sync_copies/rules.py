@@ -300,10 +300,10 @@ class Rule(Struct, frozen=True):
 
     def queries(self) -> list[SourceQuery]:
         """Return the lists that find this rule's sources; without a selector, one for each name."""
-        selector = self.label_selector.query()
+        selector, keys = self.label_selector.query(), self.key_selection
         names = ("",) if selector else self.spec.names
         return [
-            SourceQuery(self.spec.rule_type, namespace, selector, name, self.key_selection)
+            SourceQuery(self.spec.rule_type, namespace, selector, name, keys)
             for namespace in sorted(set(self.source_namespaces))
             for name in sorted(set(names))
         ]

@@ -6,7 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -26,6 +26,7 @@ _WAS_DROPPED = (
     "was set, and an older CRD dropped it: install the CRDs of this version with 'chores install-crds' or 'kubectl "
     "apply -k cronjobs/crds', then apply this {} again"
 )
+_LONGEST_KNOWN = 4096  # bytes of a fieldsV1
 _MOST_LEVELS = 10  # of a spec, more than our CRDs have
 
 # Of all files together: more would fill the terminal or the log.
@@ -47,13 +48,20 @@ class _Parts(NamedTuple):
     head: Head
     spec: bytes
     problems: tuple[str, ...]  # none: the spec is what clients have set, which may not be valid either
+    known: Any = None
 
 
 def from_cluster(
-    cluster: Cluster, resource: Resource, parse: Parse[Parsed], namespace: str = "", most: int = sys.maxsize
+    cluster: Cluster,
+    resource: Resource,
+    parse: Parse[Parsed],
+    namespace: str = "",
+    most: int = sys.maxsize,
+    known: Mapping[Head, Parsed] = {},
 ) -> tuple[tuple[Parsed, ...], tuple[Invalid, ...], Mapping[str, int]]:
     """Read the custom resources of a namespace, or of all namespaces: of each the first `most` by name.
 
+    Those that were read before are `known`, by their heads: they are parsed again only if they changed.
     Return the valid and the invalid ones, sorted, and by namespace how many others there are.
 
     Raises:
@@ -66,7 +74,7 @@ def from_cluster(
 
         def split(each: _CustomResource) -> _Parts | None:
             numbers[each.metadata.namespace] += 1
-            return _split(resource, each) if numbers[each.metadata.namespace] <= most else None
+            return _split(resource, each, known) if numbers[each.metadata.namespace] <= most else None
 
         objects = cluster.objects(resource, _CustomResource, split, namespace=namespace)
         return [each for each in objects if each is not None], numbers
@@ -79,13 +87,17 @@ def from_cluster(
         raise not_installed(resource, ", or name a file with -f") from error
     found = sorted((each for each in objects if not isinstance(each, InvalidObject)), key=lambda each: each.head.key)
     undecoded = [Invalid(Head(each.key), (each.error.message,)) for each in objects if isinstance(each, InvalidObject)]
-    parsed = [Invalid(each.head, each.problems) if each.problems else parse(each.head, each.spec) for each in found]
+    parsed = [each.known or _parsed(each, parse) for each in found]
     invalid = [each for each in parsed if isinstance(each, Invalid)]
     return (
         tuple(each for each in parsed if not isinstance(each, Invalid)),
         (*invalid, *sorted(undecoded, key=lambda each: each.head.key)),
         {name: number - most for name, number in numbers.items() if number > most},
     )
+
+
+def _parsed(read: _Parts, parse: Parse[Parsed]) -> Parsed | Invalid:
+    return Invalid(read.head, read.problems) if read.problems else parse(read.head, read.spec)
 
 
 def heads_of(cluster: Cluster, requested: Iterable[tuple[Resource, ObjectKey]]) -> Iterator[Head]:
@@ -112,7 +124,7 @@ def not_installed(resource: Resource, otherwise: str = "") -> ConfigurationError
     )
 
 
-def _split(resource: Resource, read: _CustomResource) -> _Parts:
+def _split(resource: Resource, read: _CustomResource, known: Mapping[Head, Any] = {}) -> _Parts:
     """Return the parts of a custom resource; raise an InvalidObjectError if the spec is too large."""
     if len(read.spec) > _MOST_SPEC_BYTES:
         raise InvalidObjectError(f"spec has {len(read.spec) >> 10} KiB, the limit is {_MOST_SPEC_BYTES >> 10} KiB")
@@ -122,6 +134,8 @@ def _split(resource: Resource, read: _CustomResource) -> _Parts:
     terminating = at.deletion_timestamp is not None
     created = at.creation_timestamp or ""
     head = Head(key, at.uid, at.generation, terminating, status, created, at.resource_version)
+    if head in known:
+        return _Parts(head, b"", (), known[head])
     dropped = _dropped(at, read.spec)
     problems = (f"spec.{cut(dropped[0])} {_WAS_DROPPED.format(resource.kind)}",) if dropped else ()
     return _Parts(head, bytes(read.spec), problems)
@@ -133,16 +147,28 @@ def _dropped(metadata: Metadata, spec: Raw) -> list[str]:
     Without them a spec means something else: all keys in place of some. The server keeps them in managedFields, and
     refuses null.
     """
-    fields = (members(each.fields_v1).get("f:spec", Raw()) for each in metadata.managed_fields or ())
-    return sorted({name for each in fields for name in _missing("", each, spec)})
+    owned = (_owned(bytes(each.fields_v1)) for each in metadata.managed_fields or ())
+    return sorted({name for each in owned for name in _missing("", each, spec)})
 
 
-def _missing(path: str, owned: Raw, spec: Raw) -> Iterator[str]:
-    if path.count(".") == _MOST_LEVELS:
-        return
-    fields = {name[2:]: below for name, below in members(owned).items() if name.startswith("f:")}
-    there = members(spec) if fields else {}
-    for name, below in fields.items():
+def _owned(text: bytes) -> Mapping[str, Any]:
+    """Return the fields below spec in a fieldsV1, as a tree. Of resources that one client wrote, most are equal."""
+    return (_owned_once if len(text) <= _LONGEST_KNOWN else _owned_once.__wrapped__)(text)
+
+
+@lru_cache(maxsize=32)
+def _owned_once(text: bytes) -> Mapping[str, Any]:
+    return _tree(members(text).get("f:spec", Raw()), _MOST_LEVELS)
+
+
+def _tree(owned: Raw, levels: int) -> Mapping[str, Any]:
+    fields = members(owned) if levels else {}
+    return {name[2:]: _tree(below, levels - 1) for name, below in fields.items() if name.startswith("f:")}
+
+
+def _missing(path: str, owned: Mapping[str, Any], spec: Raw) -> Iterator[str]:
+    there = members(spec) if owned else {}
+    for name, below in owned.items():
         if name in there:
             yield from _missing(f"{path}{name}.", below, there[name])
         else:
