@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Sequence
 from datetime import datetime, timezone
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from msgspec import structs
 
@@ -98,9 +98,13 @@ def evaluations(observed: Observed, settings: Settings, now: datetime) -> dict[E
     """Return the evaluation of each ExchangeRate that is alone with its ConfigMap; none if the list failed."""
     if observed.list_failed:
         return {}
-    tables = observed.tables(settings.urls, now.date())
-    unique = (rates[0] for _, rates in sorted(_by_configmap(observed).items()) if len(rates) == 1)
-    return {rate: evaluate(rate, observed, settings, tables, now.date()) for rate in unique}
+    today, last = now.date(), observed.evaluated
+    if last.get("by") != (settings, today):
+        tables = observed.tables(settings.urls, today)
+        unique = (rates[0] for _, rates in sorted(_by_configmap(observed).items()) if len(rates) == 1)
+        found = {rate: evaluate(rate, observed, settings, tables, today) for rate in unique}
+        last |= {"by": (settings, today), "found": found}
+    return cast("dict[ExchangeRate, Evaluation]", last["found"])
 
 
 def _by_configmap(observed: Observed) -> dict[ObjectKey, list[ExchangeRate]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
+from functools import lru_cache
 from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 
 from msgspec import Meta, Raw, Struct, convert, field
@@ -23,6 +24,7 @@ from jobs.kit.values.text import brief
 
 # The memory limit of a run is 128 MiB (cronjobs/). A StatefulSet of a mirror has 8 KiB.
 _MOST_BYTES = 32 << 10
+_LONGEST_KNOWN = 4096  # bytes of a fieldsV1
 _MOST_PULL_SECRETS = 10  # of one pod or ServiceAccount
 UNKNOWN = "(unknown)"
 
@@ -149,7 +151,37 @@ def decode_resource(resource: Resource, namespace: str, raw: Raw) -> tuple[Objec
                 quantity(each.storage if each else 0)
         except ValueError as error:
             raise InvalidObjectError(str(error)) from None
-    return key, _plain(decode(raw, dict[str, Any]))
+    return key, _decode(raw)
+
+
+def _decode(raw: Raw) -> Object:
+    """Return a resource as plain values. Its managedFields are its larger part, and those of all mirrors are equal."""
+    parts = decode(raw, dict[str, Raw])
+    metadata = decode(parts.pop("metadata"), dict[str, Raw])
+    owned = decode(metadata.pop("managedFields", Raw(b"[]")), list[dict[str, Raw]])
+    values = {"metadata": {**_values(metadata), "managedFields": [_entry(each) for each in owned]}}
+    return {**values, **_values(parts)}
+
+
+def _entry(parts: dict[str, Raw]) -> Object:
+    fields = bytes(parts.pop("fieldsV1", b"null"))
+    return {**_values(parts), "fieldsV1": (_fields if len(fields) <= _LONGEST_KNOWN else _fields.__wrapped__)(fields)}
+
+
+def _values(parts: Mapping[str, Raw]) -> Object:
+    values = {name: _value(bytes(each)) for name, each in parts.items()}
+    return {name: each for name, each in values.items() if each is not None}
+
+
+def _value(text: bytes) -> Any:
+    value: Any = decode(text, object)
+    is_plain = b"null" not in text and text.count(b"{") + text.count(b"[") <= MAX_LEVELS
+    return value if is_plain else _plain(value)
+
+
+@lru_cache(maxsize=64)
+def _fields(text: bytes) -> Any:
+    return _plain(decode(text, object))
 
 
 def placeholder(key: ObjectKey) -> Object:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any, NamedTuple
 
 from jobs.core.mirror_audit.actual import Object, is_managed, is_terminating, ordinals, rollout_problem, status_of
@@ -131,16 +131,19 @@ def _owns(fields: Object, path: Path) -> bool:
     return True
 
 
-def _no_longer_set(path: Path, fields: Object, desired: Any, actual: Any) -> Iterator[FieldDiff]:
-    """Yield the fields that kube-chores owns by `fields` and `desired` no longer has, each at its topmost path."""
+def _no_longer_set(path: Path, fields: Object, desired: Any, actual: Object) -> Iterator[FieldDiff]:
+    """Yield the fields that kube-chores owns by `fields` and `desired` no longer has, each at its topmost path.
+
+    `fields` and `desired` are those at the path, `actual` is the whole resource.
+    """
     for element, below in fields.items():
         if not _is_field(element):
             continue
         inner = _value_at(desired, element)
         if inner is None:
-            yield FieldDiff(field_name((*path, element)), _displayed(_value_at(actual, element)), None)
+            yield FieldDiff(field_name((*path, element)), _displayed(reduce(_value_at, (*path, element), actual)), None)
         elif isinstance(below, dict) and below:
-            yield from _no_longer_set((*path, element), below, inner, _value_at(actual, element))
+            yield from _no_longer_set((*path, element), below, inner, actual)
 
 
 def _is_field(element: str) -> bool:
