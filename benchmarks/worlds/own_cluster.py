@@ -27,6 +27,7 @@ from jobs.kit.api.responses import Request
 from jobs.kit.values import stamps
 from jobs.kit.values.model import Action
 from jobs.kit.values.resources import NAMESPACES, RULES, SECRETS, Resource
+from jobs.kit.values.text import listed
 
 SOURCES, BYTES = 10, 1024
 LABEL = "kubechores.dev/benchmark"
@@ -131,10 +132,14 @@ def _write(action: Action, resource: Resource, obj: Object) -> Write:
 
 def figures(scenario: str, used: Usage, copies: int) -> Run | str:
     """Return the figures of a run, or what is wrong with it: it must write exactly what its scenario requires."""
+    report = json.loads(used.stdout or "{}")
     expected = 0 if scenario == "converged" else copies
-    if used.exit_code:
-        return f"run {scenario!r} of sync-copies ended with exit code {used.exit_code}"
-    found = figures_of(json.loads(used.stdout))
-    if found["written"] != expected:
-        return f"run {scenario!r} of sync-copies wrote {found['written']} copies in place of {expected}"
-    return Run(scenario, used.seconds, used.peak_mib, found["requests"])
+    problem = f"ended with exit code {used.exit_code}"
+    if not used.exit_code:
+        found = figures_of(report)
+        if found["written"] == expected:
+            return Run(scenario, used.seconds, used.peak_mib, found["requests"])
+        problem = f"wrote {found['written']} copies in place of {expected}"
+    failed = (each for each in report.get("results", ()) if each["outcome"] != "done")
+    why = listed([*dict.fromkeys(each.get("message") or each["reason"] for each in failed)], separator="; ")
+    return f"run {scenario!r} of sync-copies {problem}{why and f': {why}'}"
