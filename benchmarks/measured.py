@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from subprocess import PIPE, CalledProcessError, Popen
 from typing import Any, NamedTuple
 
-from tests.manifests import ROOT
-
+ROOT = Path(__file__).parent.parent
 TICKS = os.sysconf("SC_CLK_TCK")
+MAXRSS_PER_MIB = 1 << (20 if sys.platform == "darwin" else 10)
 # The peak that the kernel reports for a process starts with that of its parent, so the parent must be small.
+# A signal that ends it ends the program.
 STARTER = """
-import os, sys, time
+import os, signal, sys, time
+ends = {signal.SIGINT, signal.SIGTERM}
+signal.pthread_sigmask(signal.SIG_BLOCK, ends)
 quiet = [(os.POSIX_SPAWN_OPEN, 2, sys.argv[1], os.O_WRONLY | os.O_CREAT, 0o600)]
 began = time.monotonic()
-_, status, usage = os.wait4(os.posix_spawn(sys.argv[2], sys.argv[2:], os.environ, file_actions=quiet), 0)
+pid = os.posix_spawn(sys.argv[2], sys.argv[2:], os.environ, file_actions=quiet, setsigmask=())
+for each in ends:
+    signal.signal(each, lambda *_: os.kill(pid, signal.SIGTERM))
+signal.pthread_sigmask(signal.SIG_UNBLOCK, ends)
+_, status, usage = os.wait4(pid, 0)
 seconds = time.monotonic() - began
 print(os.waitstatus_to_exitcode(status), seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss, file=sys.stderr)
 """
@@ -63,18 +70,27 @@ def environment(env: Mapping[str, str]) -> dict[str, str]:
     return {**kept, "PYTHONPATH": str(ROOT), **env}
 
 
-def run_process(command: Sequence[str], env: Mapping[str, str]) -> Usage:
-    """Run a program to its end, with more environment variables."""
+def run_process(
+    command: Sequence[str],
+    env: Mapping[str, str],
+    cwd: Path = Path("/"),
+    started: Callable[[Popen[bytes]], None] = lambda _process: None,
+) -> Usage:
+    """Run a program to its end, with more environment variables.
+
+    `started` is called with a process that ends the program if a signal ends that process.
+    """
     with tempfile.TemporaryFile() as out, tempfile.NamedTemporaryFile() as err:
         starter = [sys.executable, "-S", "-c", STARTER, err.name, *command]
-        done = subprocess.run(
-            starter, stdout=out, stderr=subprocess.PIPE, env=environment(env), cwd="/", check=True
-        ).stderr
+        with Popen(starter, stdout=out, stderr=PIPE, env=environment(env), cwd=cwd) as process:
+            started(process)
+            _, done = process.communicate()
+        if process.returncode:
+            raise CalledProcessError(process.returncode, starter)
         code, seconds, cpu, peak = done.split()
         out.seek(0)
-        return Usage(
-            int(code), float(seconds), float(cpu), float(peak) / 1024, out.read(), err.read().decode(errors="replace")
-        )
+        peak_mib = float(peak) / MAXRSS_PER_MIB
+        return Usage(int(code), float(seconds), float(cpu), peak_mib, out.read(), err.read().decode(errors="replace"))
 
 
 def run_once(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from benchmarks.compare import World
 from benchmarks.measured import Measured
+
+if TYPE_CHECKING:
+    from benchmarks.compare import World
 
 
 class Figure(NamedTuple):

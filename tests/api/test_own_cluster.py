@@ -1,0 +1,148 @@
+"""`python -m benchmarks --context NAME` measures, leaves nothing, and changes no object of others."""
+
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kubesandbox import Sandbox
+from tests import canary, embedded
+from tests.api.conftest import Run, copied
+from tests.apis import OURS, Api, Object, sandbox_api, wait_for
+from tests.control_plane import write_kubeconfig
+from tests.manifests import ROOT
+from tests.rights import account, grant
+from tests.worlds import at, secret
+
+PREFIX = "chores-benchmark"
+COMMAND = "python -m benchmarks --context"
+# As CI or a shell may start tests in the background, with signals that are ignored.
+DEFAULT_SIGNALS = ("/usr/bin/env", "--default-signal")
+KINDS = {"Namespace": "v1", "Secret": "v1", "ConfigMap": "v1", "CopyratorRule": "kubechores.dev/v1"}
+
+
+def start(api: Api, *arguments: str, token: str = "") -> "subprocess.Popen[str]":
+    """Start `python -m benchmarks` with a kubeconfig that has a context `tests`."""
+    file = write_kubeconfig(api.folder / "benchmark.kubeconfig", api.url, token or api.admin_token, api.ca_file)
+    command = [*DEFAULT_SIGNALS, f"KUBECONFIG={file}", sys.executable, *COMMAND.split()[1:], *arguments]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def ended(process: "subprocess.Popen[str]") -> tuple[int, str, str]:
+    """Return the exit code, stdout and stderr."""
+    out, err = process.communicate(timeout=300)
+    canary.observed("stdout of the benchmark", out)
+    canary.observed("stderr of the benchmark", err)
+    return process.returncode, out, err
+
+
+def objects(api: Api) -> dict[str, Object]:
+    """Return all objects that the benchmark could change, by their paths, with their versions."""
+    found = [each for kind, version in KINDS.items() for each in api.items(version, kind)]
+    return {api.path(each): each for each in found}
+
+
+def is_settled(api: Api) -> bool:
+    """Whether no controller still writes to, or deletes, what earlier tests and this one made."""
+    names = [each["metadata"]["name"] for each in api.items("v1", "Namespace")]
+    done = {each["metadata"]["namespace"] for each in api.items("v1", "ConfigMap")} if api.kind == "real" else {*names}
+    return {*names} <= done and not any(
+        "deletionTimestamp" in each["metadata"] for each in api.items("v1", "Namespace")
+    )
+
+
+@pytest.fixture
+def before(api: Api, sync: Run) -> dict[str, Object]:
+    """Create objects of others that look like those of the benchmark; return all that exist."""
+    home, other = api.namespace("home"), api.namespace(PREFIX, labels={"kubechores.dev/benchmark": "other"})
+    source = copied(api, sync, secret(home, f"{PREFIX}-0"))
+    api.create(secret(other, "benchmark", labels={"kubechores.dev/benchmark": "other"}))
+    assert api.get(at(other, source))
+    wait_for(lambda: is_settled(api), "controllers to end their work on namespaces")
+    return objects(api)
+
+
+def test_it_prints_a_table_and_leaves_exactly_what_was_there(api: Api, before: dict[str, Object]) -> None:
+    exit_code, out, err = ended(start(api, "tests", "--namespaces", "3", "--runs", "2"))
+
+    assert (exit_code, err) == (0, "")
+    figures = re.sub(r"\d+\.\d\d( \(\d+\.\d\d-\d+\.\d\d\))? \| \d+ \|", "SECONDS | MIB |", out)
+    assert figures.splitlines() == [
+        "| run | size | seconds | peak MiB | requests |",
+        "|---|---|---|---|---|",
+        "| first | 30 copies | SECONDS | MIB | 37 |",  # 38, with a status and an Event, and 36
+        "| converged | 30 copies | SECONDS | MIB | 6 |",
+        "| changed | 30 copies | SECONDS | MIB | 36 |",
+    ]
+    wait_for(lambda: objects(api) == before, "the namespaces of the benchmark to be deleted")
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"), [(signal.SIGINT, "Secret"), (signal.SIGTERM, "Secret"), (signal.SIGHUP, "Namespace")]
+)
+def test_a_signal_ends_it_and_nothing_is_left(
+    api: Api, before: dict[str, Object], number: signal.Signals, kind: str
+) -> None:
+    process = start(api, "tests", "--namespaces", "3", "--runs", "100")
+    # Copies that were there before do not count: the process may not handle signals yet.
+    query = {"labelSelector": OURS} if kind == "Secret" else {}
+    wait_for(lambda: {api.path(each) for each in api.items("v1", kind, **query)} - {*before}, f"a new {kind}")
+
+    process.send_signal(number)
+
+    assert ended(process) == (128 + number, "", "")
+    wait_for(lambda: objects(api) == before, "the namespaces of the benchmark to be deleted")
+
+
+def test_a_failed_run_shows_its_messages_and_nothing_is_left(api: Api, before: dict[str, Object]) -> None:
+    api.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "user", "namespace": "default"}})
+    rules = [("", ["namespaces"], ["list", "create", "delete"]), ("kubechores.dev", ["copyrators"], ["list", "create"])]
+    rules.append(("", ["secrets"], ["create"]))
+    roles = [{"apiGroups": [group], "resources": resources, "verbs": verbs} for group, resources, verbs in rules]
+    grant(api, account("default", "user"), *roles)
+    token = api.service_account_token("default", "user")
+
+    exit_code, out, err = ended(start(api, "tests", "--namespaces", "1", token=token))
+
+    assert (exit_code, out) == (1, "")
+    last = err.splitlines()[-1]
+    assert last.startswith("error: run 'first' of sync-copies ended with exit code 2: its copies cannot be read: ")
+    assert 'cannot list resource "secrets"' in last
+    wait_for(lambda: objects(api) == before, "the namespaces of the benchmark to be deleted")
+
+
+def test_a_cluster_without_the_crd_is_an_error(tmp_path: Path) -> None:
+    with Sandbox(of=embedded.empty()) as sandbox:
+        api = sandbox_api(sandbox, tmp_path)
+
+        exit_code, out, err = ended(start(api, "tests"))
+
+        assert (exit_code, out, err.count("\n")) == (1, "", 1)
+        assert err.startswith("error: the CRD copyrators.kubechores.dev is not installed")
+        assert "'chores install-crds'" in err
+        assert api.writes() == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["other"], "kubeconfig {file} cannot be used: it has no context 'other'; its contexts are: tests"),
+        (["tests", "--namespaces", "0"], "argument --namespaces: '0' is not a number from 1 to 10,000"),
+        (["tests", "--namespaces=-1"], "argument --namespaces: '-1' is not a number from 1 to 10,000"),
+        (["tests", "--namespaces", "many"], "argument --namespaces: 'many' is not a number from 1 to 10,000"),
+        (["tests", "--runs", "0"], "argument --runs: '0' is not a number from 1 to 10,000"),
+        (["tests", "--only", "latency"], "argument --only: not allowed with --context"),
+        ([""], "argument --context: is empty; name a context of the kubeconfig"),
+    ],
+)
+def test_a_wrong_argument_is_an_error_of_one_line(arguments: list[str], message: str, tmp_path: Path) -> None:
+    with Sandbox(of=embedded.empty()) as sandbox:
+        api = sandbox_api(sandbox, tmp_path)
+
+        found = ended(start(api, *arguments))
+
+        assert found == (2, "", f"error: {message.format(file=tmp_path / 'benchmark.kubeconfig')}\n")
+        assert api.writes() == []
