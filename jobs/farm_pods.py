@@ -6,9 +6,8 @@ garbage collector deletes it. The job has no permission to delete. The parts are
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import click
+from msgspec import Struct
 
 from jobs.core.farm_pods.farm_pod import NAME
 from jobs.core.farm_pods.observe import observe
@@ -22,8 +21,7 @@ from jobs.kit.values.model import RunOptions
 from jobs.kit.values.resources import FARM_PODS, PODS, by_kind
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(Struct, frozen=True):
     """The options of this job, with those of all jobs in `run`."""
 
     run: RunOptions

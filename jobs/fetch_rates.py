@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timezone
 
 import click
+from msgspec import Struct
 
 from jobs.core.fetch_rates.exchange_rates import (
     PIVOT,
@@ -67,8 +68,7 @@ def _shown(quote: Quote, output: str) -> str:
     return f"1 {quote.base} = {quote.rate} {quote.currency} ({quote.source}, {quote.date})"
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(Struct, frozen=True):
     """The options of this job, with those of all jobs in `run`; `max_change` is in percent."""
 
     run: RunOptions

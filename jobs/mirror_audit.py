@@ -6,9 +6,8 @@ desired resources of each mirror. The parts are in jobs/core/mirror_audit.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import click
+from msgspec import Struct
 
 from jobs.core.mirror_audit.desired import NAME
 from jobs.core.mirror_audit.observe import observe
@@ -36,8 +35,7 @@ from jobs.kit.values.resources import (
 )
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(Struct, frozen=True):
     """The options of this job, with those of all jobs in `run`; `wait` is in seconds."""
 
     run: RunOptions

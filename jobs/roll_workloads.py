@@ -7,11 +7,12 @@ their pod templates. The parts are in jobs/core/roll_workloads.
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 
 import click
+from msgspec import Struct
+from msgspec.structs import replace
 
 from jobs.core.roll_workloads.observe import observe
 from jobs.core.roll_workloads.observed import COOL_DOWN_SECONDS, MAX_ROLLS, NAME, SETTLE_SECONDS, Observed, Settings
@@ -26,8 +27,7 @@ from jobs.kit.values.model import ExitCode, ObjectKey, RunOptions
 from jobs.kit.values.resources import CONFIGMAPS, KEY_NAME, SECRETS, by_kind, is_name
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(Struct, frozen=True):
     """The options of this job, with those of all jobs in `run`; `settle` and `cool_down` are in seconds."""
 
     run: RunOptions

@@ -10,12 +10,13 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
+from msgspec import Struct
+from msgspec.structs import replace
 
 from jobs.core.sync_copies.kinds import RESOURCES
 from jobs.core.sync_copies.observe import observe, rules_from_files
@@ -42,8 +43,7 @@ class Explained(NamedTuple):
     cluster: str = ""
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(Struct, frozen=True):
     """The options of this job, with those of all jobs in `run`."""
 
     run: RunOptions

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import replace
 from datetime import datetime
 from time import monotonic
 from typing import Any
+
+from msgspec.structs import replace
 
 from jobs.core.sync_copies import clusters as core
 from jobs.core.sync_copies.observe import uid_of
@@ -271,7 +272,7 @@ def in_cluster(
     observer = Observer(hub, name, uid, explains=True)
 
     def observe(cluster: Cluster, settings: Settings) -> Observed:
-        limited = replace(cluster, most_objects=MOST_OBJECTS, share=Share(Memory()))
+        limited = Cluster(cluster.transport, cluster.manager, most_objects=MOST_OBJECTS, share=Share(Memory()))
         return observer.observe(limited, settings)
 
     return replace(job, observe=observe), session

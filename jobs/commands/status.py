@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
 from importlib import import_module
 from typing import Any
 
 import click
+from msgspec.structs import replace
 
 from jobs import __version__
 from jobs.core.status.document import Observed, Target, document
@@ -180,7 +180,7 @@ def _evaluated(name: str, session: Session, given: Mapping[str, Any]) -> tuple[E
     Of the options of all jobs, only -n is that of the job.
     """
     job = import_module(f"jobs.{module(name)}")
-    own = {each.name: given[each.name] for each in fields(job.Options) if each.name != "run"}
+    own = {each: given[each] for each in job.Options.__struct_fields__ if each != "run"}
     try:
         options = job.Options(run=replace(session.options, namespace=given["namespace"], verbose=True), **own)
         plan, observed = evaluate(job.job(options), session, options)

@@ -2,12 +2,13 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from msgspec import structs
 
 from jobs.__main__ import chores
 from jobs.core.mirror_audit.desired import Mirror
@@ -192,7 +193,7 @@ def run_in_a_pod(api: Api, monkeypatch: pytest.MonkeyPatch, image: str) -> Objec
 def connect_with(monkeypatch: pytest.MonkeyPatch, **fields: Any) -> None:
     """Connect the jobs as before, but with these fields of the connection."""
     connect = vars(session)["connect"]
-    monkeypatch.setattr(session, "connect", lambda *a, **options: replace(connect(*a, **options), **fields))
+    monkeypatch.setattr(session, "connect", lambda *a, **options: structs.replace(connect(*a, **options), **fields))
 
 
 def with_message(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Path:

@@ -1,10 +1,9 @@
 """mirror-audit decides by codes: with other words in all of its messages, it decides the same."""
 
-from dataclasses import replace
 from datetime import datetime
 
 import pytest
-from msgspec import structs
+from msgspec.structs import replace
 
 from jobs.core.mirror_audit.observed import Observed, Settings
 from jobs.core.mirror_audit.plan import plan
@@ -40,7 +39,7 @@ def _reworded(monkeypatch: pytest.MonkeyPatch) -> None:
     def in_other_words(observed: Observed, settings: Settings, now: datetime) -> Plan:
         planned = plan(observed, settings, now)
         findings = [
-            structs.replace(each, reason=_other_words(each.reason), remedy=_other_words(each.remedy))
+            replace(each, reason=_other_words(each.reason), remedy=_other_words(each.remedy))
             for each in planned.findings
         ]
         return replace(planned, findings=findings)

@@ -5,13 +5,13 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from click.testing import CliRunner, Result
+from msgspec.structs import replace
 
 from jobs.__main__ import chores
 from jobs.kit.api.connect import connect

@@ -5,7 +5,6 @@ import json
 import random
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, event, given
 from hypothesis import strategies as st
-from msgspec import structs
+from msgspec.structs import replace
 
 from jobs.core.sync_copies import observe as reading
 from jobs.core.sync_copies.kinds import BOOTSTRAPPING, BY_NAME, KINDS, RESOURCES
@@ -549,4 +548,4 @@ def _lines(made: Plan) -> list[str]:
 def _line(finding: Finding) -> str:
     change = finding.change
     body = base64.b64encode(change.body.encode()).decode() if change else ""
-    return f"{structs.replace(finding, change=None)} {change and change.action.value} {body}"
+    return f"{replace(finding, change=None)} {change and change.action.value} {body}"

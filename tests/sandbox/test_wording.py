@@ -33,9 +33,9 @@ def reworded(monkeypatch: pytest.MonkeyPatch) -> None:
                     for each in made.findings
                 ]
                 brakes = [each._replace(message=OTHER + each.message) for each in made.brakes]
-                return replace(made, findings=findings, brakes=brakes)
+                return structs.replace(made, findings=findings, brakes=brakes)
 
-            super().__init__(replace(job, plan=plan), *arguments)
+            super().__init__(structs.replace(job, plan=plan), *arguments)
 
     def apply_with_other_words(*given: Any, **named: Any) -> Iterator[Any]:
         for result in apply(*given, **named):

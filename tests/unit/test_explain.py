@@ -1,11 +1,10 @@
 """The rows of --explain: cases that a cluster does not produce on demand."""
 
 import json
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
-from msgspec import structs
+from msgspec.structs import replace
 
 from jobs.core.roll_workloads.baseline import BASELINE
 from jobs.core.roll_workloads.explain import explanation as explain_rolls
@@ -54,9 +53,9 @@ def test_a_terminating_namespace_gets_no_copies() -> None:
 
 def test_the_reason_of_a_failed_write_is_that_of_the_last_run() -> None:
     status = {"failedNamespaces": [{"namespace": "team", "reason": "QuotaExceeded"}]}
-    full = structs.replace(rule(), head=structs.replace(head("rule"), status=json.dumps(status).encode()))
+    full = replace(rule(), head=replace(head("rule"), status=json.dumps(status).encode()))
     conflict = {"failedNamespaces": [{"namespace": "team", "reason": "Conflict"}]}
-    other = structs.replace(rule(), head=structs.replace(head("rule"), status=json.dumps(conflict).encode()))
+    other = replace(rule(), head=replace(head("rule"), status=json.dumps(conflict).encode()))
     nothing = "from home/settings: the next run creates it"
 
     ((*_, reason),) = texts(observed([full], [source()], [], "team"))
@@ -70,7 +69,7 @@ def test_the_reason_of_a_failed_write_is_that_of_the_last_run() -> None:
 
 
 def test_many_copies_of_a_rule_are_a_row_for_each_state_and_with_a_name_one_each() -> None:
-    sources = [structs.replace(source(), name=f"s-{number}") for number in range(5)]
+    sources = [replace(source(), name=f"s-{number}") for number in range(5)]
 
     assert texts(observed([rule()], sources, [], "team")) == [
         (
@@ -97,7 +96,7 @@ def test_a_copy_that_two_sources_claim_is_explained_for_both_rules() -> None:
 def test_an_object_that_is_never_copied_is_named_also_where_it_is_a_copy() -> None:
     stamped = copy("home", source("other"), rule("first", "other"))
     labels = {**stamped.header.labels, **SELECTOR.match_labels}
-    stamped = structs.replace(stamped, header=structs.replace(stamped.header, labels=labels))
+    stamped = replace(stamped, header=replace(stamped.header, labels=labels))
     both = [rule("first", "other"), rule("second", "home", targets=Targets(include=("team",)))]
     key = ObjectKey("ConfigMap", "settings", "home")
     world = replace(observed(both, [source("other"), stamped], [stamped], "team"), single_reads={key: stamped})
@@ -121,7 +120,7 @@ def test_a_name_needs_one_read_of_metadata_for_each_source_namespace_and_content
 
 def test_copies_in_other_namespaces_are_not_read_and_the_brake_counts_all_deletions() -> None:
     teams = [f"team-{number:02}" for number in range(11)]
-    orphans = [structs.replace(copy(name, source(), rule()), name="old") for name in teams]
+    orphans = [replace(copy(name, source(), rule()), name="old") for name in teams]
     world = observed([rule()], [source()], [], *teams)
     world = replace(world, copies={"configmap": {"old": {each.namespace: each for each in orphans}}})
     team = ObjectKey("", "", "team-03")
@@ -158,7 +157,7 @@ def test_a_forged_stamp_names_any_rule_and_adds_only_its_own_row() -> None:
     its_rule: Rule = rule()
     forged = copy("team", source(), its_rule)
     annotations = {**forged.header.annotations, "kubechores.dev/rule": "kube-chores/</script>\x1b[2J"}
-    forged = structs.replace(forged, name="forged", header=structs.replace(forged.header, annotations=annotations))
+    forged = replace(forged, name="forged", header=replace(forged.header, annotations=annotations))
     world = replace(observed([its_rule], [source()], [], "team"), copies={"configmap": {"forged": {"team": forged}}})
 
     assert [each[:3] for each in texts(world)] == [

@@ -4,12 +4,12 @@ import json
 import os
 import subprocess
 import time
-from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from jobs.core.mirror_audit.desired import NAME, Manifest, Mirror, is_pinned
 from jobs.core.mirror_audit.observed import Observed, Settings

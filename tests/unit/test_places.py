@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import NamedTuple
 
-from msgspec import structs
+from msgspec.structs import replace
 
 from jobs.core.sync_copies.desired import places
 from jobs.core.sync_copies.evaluate import evaluate
@@ -92,10 +91,10 @@ def worlds() -> Iterator[Observed]:
         keys = {f"kubechores.dev/{name}": value for name, value in annotations.items()}
         header = equal.header
         both = {"labels": {**header.labels, **(labels or {})}, "annotations": {**header.annotations, **keys}}
-        return structs.replace(equal, header=structs.replace(header, **both))
+        return replace(equal, header=replace(header, **both))
 
-    terminating = structs.replace(equal, header=structs.replace(equal.header, terminating=True))
-    foreign = structs.replace(changed({stamps.MANAGED_BY: ""}), content=CONTENT)
+    terminating = replace(equal, header=replace(equal.header, terminating=True))
+    foreign = replace(changed({stamps.MANAGED_BY: ""}), content=CONTENT)
     unread = Finding("unreadable", Severity.CRITICAL, its_rule.head.key, "")
 
     def one(*copies: ReducedObject, by: Rule = its_rule) -> Observed:
@@ -106,7 +105,7 @@ def worlds() -> Iterator[Observed]:
     yield one(changed(fingerprint="old"))
     yield one(changed({stamps.RULE_HASH: "edited"}))
     yield replace(one(changed(source="other/settings")), failures=(unread,))
-    both = structs.replace(its_rule, spec=structs.replace(its_rule.spec, namespaces=("other", "home")))
+    both = replace(its_rule, spec=replace(its_rule.spec, namespaces=("other", "home")))
     moved = copy("team", source("other"), both)
     yield observed([both], [its_source], [moved], "team")
     yield one(terminating)
@@ -119,7 +118,7 @@ def worlds() -> Iterator[Observed]:
 
     namespaces = (Namespace("home", {}, True, False), Namespace("team", {}, True, opted_out=True))
     invalid = unreadable(ObjectKey("ConfigMap", "settings", "home"), InvalidObjectError("is not valid"))
-    mistaken = structs.replace(its_rule, head=structs.replace(its_rule.head, generation=2))
+    mistaken = replace(its_rule, head=replace(its_rule.head, generation=2))
     yield none(equal)
     yield replace(none(equal), namespaces=namespaces)
     yield none(equal, by=rule(orphans="Retain"))
@@ -131,8 +130,8 @@ def worlds() -> Iterator[Observed]:
     yield none(foreign)
     yield replace(none(equal), single_reads={PLACE: None})
 
-    reserved = structs.replace(its_source, name="sync-copies-settings")
-    its_copy = structs.replace(equal, name=reserved.name)
+    reserved = replace(its_source, name="sync-copies-settings")
+    its_copy = replace(equal, name=reserved.name)
     world = observed([its_rule], [reserved], [], "team")
     yield replace(world, copies={"configmap": {reserved.name: {"team": its_copy}}})
     yield observed([rule("a"), rule("b", "other")], [its_source, source("other")], [], "team")

@@ -1,12 +1,11 @@
 """sync-copies' plan: a pure function of the observation."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
 import pytest
-from msgspec import structs
+from msgspec.structs import replace
 
 from jobs.core.sync_copies.desired import Place
 from jobs.core.sync_copies.kinds import KINDS
@@ -111,8 +110,8 @@ def test_a_copy_with_a_removed_or_added_field_is_read_first() -> None:
     whole = copy("team", source(), rule())
     ownership = whole.header.ownership
     for ours in (["data.a"], ["data.a", "data.b", "data.c"], []):
-        changed = structs.replace(ownership, content=field_set(ours))
-        edited = structs.replace(whole, header=structs.replace(whole.header, ownership=changed))
+        changed = replace(ownership, content=field_set(ours))
+        edited = replace(whole, header=replace(whole.header, ownership=changed))
         world = observed([rule()], [source()], [edited], "team")
         assert planned(world).dependencies == (Dependency(ObjectKey("ConfigMap", "settings", "team")),)
 
@@ -147,7 +146,7 @@ def test_two_rules_that_select_the_same_source_create_one_copy() -> None:
 
 def test_a_source_is_never_adopted_even_when_the_list_of_sources_failed() -> None:
     """Otherwise two sources could adopt each other: both would become copies without a source, and be deleted."""
-    both = structs.replace(rule(), spec=Spec("configmap", SELECTOR, ("home", "other"), conflict="Adopt"))
+    both = replace(rule(), spec=Spec("configmap", SELECTOR, ("home", "other"), conflict="Adopt"))
     world = observed([both], [source()], [], "other")
     read_queries = {query: found for query, found in world.sources.items() if query.namespace == "home"}
     place = ObjectKey("ConfigMap", "settings", "other")
@@ -204,9 +203,9 @@ def test_a_copy_changes_its_source_only_in_a_run_that_could_read_everything() ->
 
 def test_objects_that_are_never_copied_are_named_in_one_order() -> None:
     bootstrap = source(content=Content("bootstrap.kubernetes.io/token", {"a": "1"}))
-    tokens = [structs.replace(bootstrap, name=name) for name in ("a", "b")]
-    of_secrets = structs.replace(rule(), spec=structs.replace(rule().spec, rule_type="secret"))
-    mistaken = structs.replace(of_secrets, head=structs.replace(of_secrets.head, generation=2))
+    tokens = [replace(bootstrap, name=name) for name in ("a", "b")]
+    of_secrets = replace(rule(), spec=replace(rule().spec, rule_type="secret"))
+    mistaken = replace(of_secrets, head=replace(of_secrets.head, generation=2))
 
     plans = [planned(observed([mistaken], order, [], "team")) for order in (tokens, tokens[::-1])]
 
@@ -232,7 +231,7 @@ def test_a_source_of_a_later_namespace_is_copied_only_if_earlier_ones_have_none(
     first: tuple[Any, ...] | None, codes: list[str]
 ) -> None:
     one = rule(targets=Targets(include=("team",)))
-    both = structs.replace(one, spec=structs.replace(one.spec, namespaces=("home", "other")))
+    both = replace(one, spec=replace(one.spec, namespaces=("home", "other")))
     world = observed([both], [source("other")], [], "team")
     sources = {query: found for query, found in world.sources.items() if query.namespace == "other"}
     failed = Finding("unreadable", Severity.CRITICAL, both.head.key, "its sources cannot be read", subjects=("rule",))
@@ -245,7 +244,7 @@ def test_a_source_of_a_later_namespace_is_copied_only_if_earlier_ones_have_none(
 
 def test_a_named_source_is_copied_although_another_one_of_its_namespace_cannot_be_read() -> None:
     one = rule(targets=Targets(include=("team",)))
-    named = structs.replace(one, spec=structs.replace(one.spec, selector=LabelSelector(), names=("settings", "other")))
+    named = replace(one, spec=replace(one.spec, selector=LabelSelector(), names=("settings", "other")))
     world = observed([named], [source()], [], "team")
     failed = Finding("unreadable", Severity.CRITICAL, ObjectKey("ConfigMap", "other", "home"), "", subjects=("rule",))
     read = {query: found for query, found in world.sources.items() if query.name == "settings"}
@@ -297,7 +296,7 @@ def test_an_orphan_whose_stamp_has_no_policy_is_retained() -> None:
     """A release without spec.orphans created it, or a tenant removed the annotation."""
     orphan = copy("team", source(), rule("deleted"))
     annotations = {key: value for key, value in orphan.header.annotations.items() if key != stamps.ORPHANS}
-    without = structs.replace(orphan, header=structs.replace(orphan.header, annotations=annotations))
+    without = replace(orphan, header=replace(orphan.header, annotations=annotations))
 
     assert only(planned(observed([], [], [orphan], "team"))).code == "orphan"
     retained = only(planned(observed([], [], [without], "team")))
@@ -307,7 +306,7 @@ def test_an_orphan_whose_stamp_has_no_policy_is_retained() -> None:
 def test_a_diff_of_a_secret_hides_changed_annotations() -> None:
     """An annotation may repeat the data."""
     by = Rule(head("rule"), Spec("secret", SELECTOR, ("home",), metadata=CopyMetadata(annotations={"note": canary()})))
-    there = structs.replace(copy("team", source(), by), content=CONTENT)
+    there = replace(copy("team", source(), by), content=CONTENT)
     world = replace(observed([by], [source()], [], "team"), copies={"secret": {"settings": {"team": there}}})
 
     found = only(planned(world, replace(SETTINGS, run=RunOptions(diff=True))))
@@ -352,8 +351,8 @@ def test_metadata_of_the_rule_is_set_and_removed_and_that_of_others_stays() -> N
     listed = copy("team", source(), before)
     labels = {**listed.header.labels, "ours": "1", "theirs": "2"}
     ours = frozenset({*listed.header.labels, "ours"})
-    ownership = structs.replace(listed.header.ownership, labels=ours)
-    there = structs.replace(listed, header=structs.replace(listed.header, labels=labels, ownership=ownership))
+    ownership = replace(listed.header.ownership, labels=ours)
+    there = replace(listed, header=replace(listed.header, labels=labels, ownership=ownership))
     now_without = rule(metadata=CopyMetadata(copy_labels=("team",)))
 
     finding = only(planned(observed([now_without], [source(labels={"team": "blue"})], [there], "team")))
@@ -374,7 +373,7 @@ def test_a_skipped_source_is_reported_for_all_rules_that_select_it() -> None:
 
 @pytest.mark.parametrize("is_namespace", [True, False], ids=["namespace", "source"])
 def test_a_rule_is_not_mistaken_because_something_of_it_cannot_be_decoded(is_namespace: bool) -> None:
-    new = Rule(structs.replace(rule().head, generation=2), rule().spec)
+    new = Rule(replace(rule().head, generation=2), rule().spec)
     world = observed([new], [], [copy("team", source(), new)], "team")
     error = InvalidObjectError("it is not")
     if is_namespace:
@@ -390,7 +389,7 @@ def test_a_rule_is_not_mistaken_because_something_of_it_cannot_be_decoded(is_nam
 
 
 def test_a_rule_whose_sources_cannot_be_read_is_not_reported_as_mistaken() -> None:
-    new = Rule(structs.replace(rule().head, generation=2), rule().spec)
+    new = Rule(replace(rule().head, generation=2), rule().spec)
     world = observed([new], [], [copy("team", source(), new)], "team")
     denied = Finding("unreadable", Severity.CRITICAL, new.head.key, "", subjects=(new.name,))
 
@@ -409,7 +408,7 @@ def test_a_rule_whose_sources_cannot_be_read_is_not_reported_as_mistaken() -> No
     ids=["targets", "source namespace", "another source namespace", "other targets", "another type"],
 )
 def test_a_mistaken_rule_blocks_the_deletion_of_copies_that_it_may_select(mistaken: Rule, is_blocked: bool) -> None:
-    edited = Rule(structs.replace(mistaken.head, generation=2), mistaken.spec)
+    edited = Rule(replace(mistaken.head, generation=2), mistaken.spec)
     orphan = copy("team", source(), rule("deleted"))
     world = observed([edited], [source()], [orphan], "team", "elsewhere")
     active = tuple(each for each in world.namespaces if each.name != "platfrom")
@@ -423,11 +422,11 @@ def test_a_mistaken_rule_blocks_the_deletion_of_copies_that_it_may_select(mistak
 
 
 def test_a_mistaken_rule_does_not_block_the_deletion_of_copies_of_other_sources() -> None:
-    edited = Rule(structs.replace(head("new"), generation=2), rule("new", targets=Targets(include=("taem",))).spec)
-    of_another = structs.replace(source(), name="theme")
-    orphan = structs.replace(copy("team", of_another, rule("deleted")), name="theme")
+    edited = Rule(replace(head("new"), generation=2), rule("new", targets=Targets(include=("taem",))).spec)
+    of_another = replace(source(), name="theme")
+    orphan = replace(copy("team", of_another, rule("deleted")), name="theme")
     annotations = {**orphan.header.annotations, stamps.SOURCE: "home/theme"}
-    orphan = structs.replace(orphan, header=structs.replace(orphan.header, annotations=annotations))
+    orphan = replace(orphan, header=replace(orphan.header, annotations=annotations))
     world = replace(observed([edited], [source()], [], "team"), copies={"configmap": {"theme": {"team": orphan}}})
 
     (found,) = (each for each in planned(world).findings if each.code == "orphan")
@@ -436,7 +435,7 @@ def test_a_mistaken_rule_does_not_block_the_deletion_of_copies_of_other_sources(
 
 
 def test_a_copy_of_a_source_that_is_never_copied_is_deleted_although_its_rule_may_be_mistaken() -> None:
-    edited = Rule(structs.replace(head("rule"), generation=2), Spec("secret", SELECTOR, ("home",)))
+    edited = Rule(replace(head("rule"), generation=2), Spec("secret", SELECTOR, ("home",)))
     token = source(content=Content("bootstrap.kubernetes.io/token"))
     orphan = copy("team", token, edited)
     world = replace(observed([edited], [token], [], "team"), copies={"secret": {"settings": {"team": orphan}}})
@@ -489,7 +488,7 @@ def test_copies_with_one_header_are_one_decision(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("jobs.core.sync_copies.evaluate.required", noted)
     teams = [f"team-{number:02}" for number in range(50)]
     equal = copy(teams[0], source(), rule())
-    copies = {each: structs.replace(equal, namespace=each) for each in teams}
+    copies = {each: replace(equal, namespace=each) for each in teams}
     copies[teams[7]] = copy(teams[7], source(content=Content(data={"a": "0"})), rule())
     del copies[teams[9]]
 
@@ -505,7 +504,7 @@ def test_copies_with_one_header_are_one_decision(monkeypatch: pytest.MonkeyPatch
 def test_a_namespace_that_did_not_opt_in_has_a_decision_of_its_own() -> None:
     equal = copy("a", source(), rule())
     world = observed([rule(targets=Targets(include=("*", "kube-x")))], [source()], [equal], "a", "kube-x")
-    copies = {each: structs.replace(equal, namespace=each) for each in ("a", "kube-x")}
+    copies = {each: replace(equal, namespace=each) for each in ("a", "kube-x")}
 
     result = planned(replace(world, copies={"configmap": {"settings": copies}}))
 
@@ -513,8 +512,8 @@ def test_a_namespace_that_did_not_opt_in_has_a_decision_of_its_own() -> None:
 
 
 def test_copies_with_one_header_and_other_contents_are_decisions_of_their_own() -> None:
-    equal = structs.replace(copy("a", source(), rule()), content=CONTENT)
-    edited = structs.replace(equal, namespace="b", content=Content(data={"a": "0"}))
+    equal = replace(copy("a", source(), rule()), content=CONTENT)
+    edited = replace(equal, namespace="b", content=Content(data={"a": "0"}))
 
     result = planned(observed([rule()], [source()], [equal, edited], "a", "b"))
 
@@ -523,7 +522,7 @@ def test_copies_with_one_header_and_other_contents_are_decisions_of_their_own() 
 
 def test_a_copy_with_an_equal_header_that_no_rule_requires_is_an_orphan() -> None:
     equal = copy("a", source(), rule(targets=Targets(include=("a",))))
-    copies = [structs.replace(equal, namespace=each) for each in ("a", "b")]
+    copies = [replace(equal, namespace=each) for each in ("a", "b")]
 
     result = planned(observed([rule(targets=Targets(include=("a",)))], [source()], copies, "a", "b"))
 

@@ -2,12 +2,11 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from msgspec import structs
+from msgspec.structs import replace
 
 from jobs.core.sync_copies.observed import Namespace, Observed, Settings, Source
 from jobs.core.sync_copies.plan import plan
@@ -31,7 +30,7 @@ Settle = Callable[[Finding], Result]
 
 
 def rule(status: Status | None = None, *namespaces: str) -> Rule:
-    head = structs.replace(HEAD, status=json.dumps(status).encode() if status else b"")
+    head = replace(HEAD, status=json.dumps(status).encode() if status else b"")
     return Rule(head, Spec("configmap", LabelSelector({"share": "true"}), namespaces or ("home",)))
 
 
@@ -54,7 +53,7 @@ def refused(code: str, *namespaces: str) -> Settle:
     def settle(finding: Finding) -> Result:
         if finding.object.namespace not in namespaces:
             return done(finding)
-        return Result(structs.replace(finding, code=code), Outcome.FAILED, "refused", cause=code)
+        return Result(replace(finding, code=code), Outcome.FAILED, "refused", cause=code)
 
     return settle
 
@@ -91,7 +90,7 @@ def test_copies_that_are_not_written_are_not_counted() -> None:
 
 def test_unchanged_copies_count_also_if_the_run_reports_them() -> None:
     def settle(finding: Finding) -> Result:
-        return Result(structs.replace(finding, code="unchanged", change=None), Outcome.REPORTED)
+        return Result(replace(finding, code="unchanged", change=None), Outcome.REPORTED)
 
     assert counts(status(observed(rule(), source()), settle)) == (1, 3, 3, 0)
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 
 import msgspec
-from msgspec import structs
+from msgspec import Struct, field, structs
 
 from jobs.core.farm_pods.farm_pod import FarmPod, Pod, PodObject, place, reduce_farm_pod, reduce_pod
 from jobs.kit.values.errors import ApiError, InvalidObjectError
@@ -21,8 +20,7 @@ WRITES_PER_SECOND = 20
 _MOST_FARM_POD_BYTES = 64 << 10
 
 
-@dataclass(frozen=True)
-class Settings:
+class Settings(Struct, frozen=True):
     """The settings of one run. An empty `namespace` means all namespaces that are labelled."""
 
     namespace: str = ""
@@ -30,8 +28,7 @@ class Settings:
     run: RunOptions = field(default_factory=RunOptions)
 
 
-@dataclass(frozen=True)
-class Observed:
+class Observed(Struct, frozen=True):
     """What was read: the FarmPods first, then the pods.
 
     `failures` are of namespaces that could not be read, `invalid` of objects that cannot be decoded. `single_reads` are
@@ -76,7 +73,7 @@ class Observed:
                 farm_pods[dependency.key] = found
             else:
                 farm_pods.pop(dependency.key, None)
-        return replace(self, farm_pods=farm_pods, single_reads=single_reads, pod_reads=pod_reads)
+        return structs.replace(self, farm_pods=farm_pods, single_reads=single_reads, pod_reads=pod_reads)
 
 
 def _farm_pod_read(body: bytes) -> FarmPod:

@@ -10,12 +10,11 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import msgspec
-from msgspec import to_builtins
+from msgspec import Struct, to_builtins
 
 from jobs import __version__
 from jobs.core.mirror_audit.registry_mirrors import (
@@ -285,8 +284,7 @@ CREDENTIALS_VERSION = "kubechores.dev/credentials-version"
 _NAME_LABEL = {"app.kubernetes.io/name": "registry-mirror"}
 
 
-@dataclass(frozen=True)
-class Manifest:
+class Manifest(Struct, frozen=True):
     """A desired object. `body` is its content without apiVersion and kind, like an item of a list."""
 
     resource: Resource
@@ -307,8 +305,7 @@ class Manifest:
         return {"apiVersion": self.resource.api_version, "kind": self.resource.kind, **deepcopy(dict(self.body))}
 
 
-@dataclass(frozen=True)
-class Mirror:
+class Mirror(Struct, frozen=True, dict=True):
     """What a RegistryMirror defines. Its resources are in `namespace`; its DaemonSet is in NODE_NAMESPACE.
 
     `cluster_ip` is the address of its Service, empty while there is none. `credentials_version` is the resourceVersion

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from http import HTTPStatus
+
+from msgspec.structs import replace
 
 from jobs.core.mirror_audit.actual import UNKNOWN, is_managed, is_terminating, mirror_name
 from jobs.core.mirror_audit.desired import CREDENTIALS_VERSION, NODE_IMAGE, Mirror, is_pinned, name_problem, registry_of

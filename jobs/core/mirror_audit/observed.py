@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
+from msgspec.structs import replace
 
 from jobs.core.mirror_audit.actual import (
     Endpoints,
@@ -52,8 +52,7 @@ class Probing(str, Enum):
     NONE = "none"
 
 
-@dataclass(frozen=True)
-class Settings:
+class Settings(Struct, frozen=True):
     """The settings of one run.
 
     `mirrors` come from files; None means the RegistryMirrors in the cluster. `node_image` is the image of --node-image;
@@ -140,8 +139,7 @@ class _Account(Struct, rename="camel"):
     image_pull_secrets: list[SecretReference] | None = None
 
 
-@dataclass(frozen=True)
-class Observed:
+class Observed(Struct, frozen=True):
     """What a run read.
 
     `resources` are all objects of RESOURCE_KINDS in the namespace of the settings, managed by kube-chores or not.

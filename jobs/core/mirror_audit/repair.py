@@ -8,7 +8,6 @@ finds it missing.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
@@ -538,7 +537,7 @@ def _correct(context: Context, desired: Manifest) -> Step:
             return step
         # Not its size, which has findings of its own.
         spec = {**desired.body["spec"], "resources": {"requests": {"storage": _requested(actual)}}}
-        desired = replace(desired, body={**desired.body, "spec": spec})
+        desired = structs.replace(desired, body={**desired.body, "spec": spec})
     if desired is mirror.stateful_set and (problem := _restart_blocker(context, actual)):
         return Step(problem)
     if desired is mirror.daemon_set and (

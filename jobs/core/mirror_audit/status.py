@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 from msgspec import structs
@@ -92,7 +91,7 @@ def with_progress(plan: Plan, observed: Observed, written: Sequence[Finding], no
             registries[each.subjects] = since
         findings.append(_as_progress(each, since) if since else each)
     findings = [_as_next(each, registries.get(each.subjects, "")) for each in findings]
-    return replace(plan, findings=findings, may_progress=plan.may_progress or waits)
+    return structs.replace(plan, findings=findings, may_progress=plan.may_progress or waits)
 
 
 def changes(last: MirrorStatus, findings: Sequence[Finding], observed: Observed, now: datetime) -> dict[str, str]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from hashlib import sha256
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from jobs.core.roll_workloads.baseline import NoKeyError
 from jobs.core.roll_workloads.observed import (

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property, partial
 
-import msgspec
-from msgspec import Raw, Struct, structs
+from msgspec import Raw, Struct, field, structs
 
 from jobs.core.roll_workloads.baseline import ROLL_OPT_IN, Key, read_key
 from jobs.core.roll_workloads.references import Source, source
@@ -93,7 +91,7 @@ def opt_in(at: Metadata) -> str | None:
 
 
 class _Fields(Struct):
-    spec: Raw = msgspec.field(name="f:spec", default=Raw())
+    spec: Raw = field(name="f:spec", default=Raw())
 
 
 def _is_in_template(at: Metadata) -> bool:
@@ -133,8 +131,7 @@ COOL_DOWN_SECONDS = 600
 MAX_ROLLS = 10
 
 
-@dataclass(frozen=True)
-class Settings:
+class Settings(Struct, frozen=True):
     """The settings of one run. An empty `namespace` means all namespaces.
 
     `key_secret` is the Secret with the key for fingerprints; None: not set. `new_key` is written to it if it is empty.
@@ -147,11 +144,14 @@ class Settings:
     cool_down: timedelta = timedelta()
     max_rolls: int = 1
     key_secret: ObjectKey | None = None
-    new_key: str = field(default="", repr=False)
+    new_key: str = ""
     run: RunOptions = field(default_factory=RunOptions)
     windows: tuple[Window, ...] = ()
     only: ObjectKey | None = None
     argo_rollouts: bool = False
+
+    def __repr__(self) -> str:
+        return "Settings()"  # new_key is secret
 
     @property
     def kinds(self) -> Sequence[Resource]:
@@ -165,8 +165,7 @@ class Settings:
         return f"{', '.join(first)} or {last}"
 
 
-@dataclass(frozen=True)
-class Observed:
+class Observed(Struct, frozen=True, dict=True):
     """What was read.
 
     `opted_in` are the workloads that opted in, in active namespaces. `workloads` are those that were read, `sources`
@@ -181,7 +180,7 @@ class Observed:
     opted_in: tuple[ObjectKey, ...]
     failures: tuple[Finding, ...] = ()
     key_secret: ObjectKey | None = None
-    new_key: str = field(default="", repr=False)
+    new_key: str = ""
     key: Key | ApiError | None = None
     workloads: Mapping[ObjectKey, Workload | ApiError | None] = field(default_factory=dict)
     sources: Mapping[ObjectKey, Source | ApiError | None] = field(default_factory=dict)
@@ -190,6 +189,9 @@ class Observed:
     used_keys: Mapping[ObjectKey, frozenset[str]] = field(default_factory=dict)
     schedules: Mapping[str, Annotations] = field(default_factory=dict)
     other_rollouts: tuple[ObjectKey, ...] = ()
+
+    def __repr__(self) -> str:
+        return "Observed()"  # new_key is secret
 
     def with_documents(
         self, documents: Mapping[Dependency, ReadResult], _downloads: Mapping[str, Download]
@@ -219,7 +221,7 @@ class Observed:
         kept = {each: found for each, found in self.sources.items() if each.namespace not in stale}
         if not _is_same(key, self.key):
             kept = {each: found for each, found in kept.items() if each.kind != SECRETS.kind}
-        return replace(
+        return structs.replace(
             self,
             key=key,
             workloads={**self.workloads, **workloads},

@@ -6,10 +6,11 @@ It shows the plan of a dry run, and decides nothing itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from jobs.core.sync_copies.desired import by_rule, candidates, why_no_target
 from jobs.core.sync_copies.kinds import LAYOUTS

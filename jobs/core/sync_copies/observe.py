@@ -19,13 +19,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
 import msgspec
-from msgspec import structs
+from msgspec import Struct, field, structs
 
 from jobs.core.sync_copies.desired import name_of
 from jobs.core.sync_copies.kinds import ALL_KEYS, KINDS, KeySelection, Kind, cluster_role, select
@@ -236,8 +235,7 @@ def _source(reducer: ObjectReducer, kind: Kind, read: WholeObject, content: Whol
     return refused(key, why) if why else source
 
 
-@dataclass(frozen=True)
-class Home:
+class Home(Struct, frozen=True):
     """What is read in the cluster with the rules, after the copies. `uid` is that of the hub; empty: it is this one.
 
     `local` are the rules that select no other cluster, if only the others are in `rules`. `orphans` as in Observed.
@@ -261,8 +259,7 @@ class Home:
         return (*self.rules, *self.local)
 
 
-@dataclass(frozen=True)
-class Listed:
+class Listed(Struct, frozen=True):
     """The copies of a cluster by rule type, the types whose copies cannot be read, and whether rules may attach."""
 
     copies: Mapping[str, Copies]

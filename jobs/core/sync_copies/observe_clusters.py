@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from base64 import b64decode
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 from threading import Lock
 from time import monotonic
@@ -293,7 +293,7 @@ def _sharing(home: Home, before: Home) -> Home:
         return earlier if earlier is not None and earlier == source else source
 
     sources = {query: tuple(map(shared, found)) for query, found in home.sources.items()}
-    return replace(home, sources=sources)
+    return structs.replace(home, sources=sources)
 
 
 def _secrets(home: Home) -> set[str]:
@@ -343,7 +343,7 @@ class Observer:
         # It may have pulled copies of rules that were never pushed to it.
         may_pull = {} if settings.forgotten else read.pushed
         pulled = {stamp: "Retain" for stamp, clusters in may_pull.items() if self.name not in clusters}
-        home = replace(read.home, orphans={**read.home.orphans, **pulled})
+        home = structs.replace(read.home, orphans={**read.home.orphans, **pulled})
         return combine(cluster, settings, self._listed, home, rules, self.uid)
 
     def _known(self, read: HomeOfClusters) -> tuple[Rule, ...]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from jobs.core.sync_copies.kinds import LAYOUTS
 from jobs.core.sync_copies.rules import Rule, SourceQuery
@@ -20,8 +20,7 @@ NAME = "sync-copies"
 OPT_IN = "kubechores.dev/copies"
 
 
-@dataclass(frozen=True)
-class Settings:
+class Settings(Struct, frozen=True):
     """The settings of one run. `rules` come from files; None means the rules of the cluster.
 
     `clusters` is a glob of the other clusters to copy to; empty: this cluster. `forgotten` is the name of one whose
@@ -82,8 +81,7 @@ def refused(key: ObjectKey, reason: str) -> Finding:
 Copies = Mapping[str, Mapping[str, ReducedObject | ApiError]]
 
 
-@dataclass(frozen=True)
-class Observed:
+class Observed(Struct, frozen=True):
     """What was read. A type missing in `copies`, or a query missing in `sources`, could not be read: see `failures`.
 
     `single_reads` are objects that were read one by one after the lists, reduced by `reducer`. None: it does not exist.

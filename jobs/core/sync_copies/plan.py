@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
+
+from msgspec.structs import replace
 
 from jobs.core.sync_copies.attach import Evaluated, attachments, types_problems
 from jobs.core.sync_copies.bundles import texts_of

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from jobs.kit.api.endpoint import Endpoint, bearer, cached, impersonation, read_limited
 from jobs.kit.values.errors import ConfigurationError
@@ -17,8 +18,7 @@ from jobs.kit.values.errors import ConfigurationError
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
-@dataclass(frozen=True)
-class Connection:
+class Connection(Struct, frozen=True):
     """An endpoint, its default namespace, and its origin (`in_pod`, or a kubeconfig's `context`).
 
     `as_user` is the user that requests impersonate, if any. `pod_namespace` is the namespace of the pod, also if

@@ -6,10 +6,11 @@ import errno
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
+
+from msgspec import Struct
 
 from jobs.kit.values.errors import ConfigurationError
 
@@ -28,8 +29,7 @@ class Certificate(NamedTuple):
     key: bytes
 
 
-@dataclass(frozen=True)
-class Endpoint:
+class Endpoint(Struct, frozen=True):
     """An API server and how to connect to it.
 
     `authorization` returns the value of the header, `certificate` the client certificate; both are called for each

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from operator import itemgetter
 from typing import TypeVar
 
@@ -51,7 +50,7 @@ def block_deletes(plan: Plan, max_deletes: int | None) -> Plan:
     )
     # With this limit, no group has too many.
     enough = max(len(groups[group]) for group in too_many)
-    return replace(plan, findings=findings, brakes=(*plan.brakes, _brake(plan, too_many, max_deletes, enough)))
+    return structs.replace(plan, findings=findings, brakes=(*plan.brakes, _brake(plan, too_many, max_deletes, enough)))
 
 
 # What may be the cause of deletions, from the most specific to the least: a rule and the namespace of a source.

@@ -75,7 +75,7 @@ def run_options(
 ) -> Callable[[F], F]:
     """Add the shared options to a command, which gets all of its options as one argument.
 
-    `into` is the class of it: a dataclass with `run`, the RunOptions, and a field for each option of the command.
+    `into` is the class of it: a Struct with `run`, the RunOptions, and a field for each option of the command.
     `namespace` is the help of --namespace; None: the job has no such option. `namespace_env` are its environment
     variables. `formats` are the values of --output. A command with `reads_only` has no options about writes, and its
     own --check, --output and --verbose.
@@ -84,7 +84,7 @@ def run_options(
     def add_to(command: F) -> F:
         @wraps(command)
         def with_options(**given: Any) -> Any:
-            shared = {name: given.pop(name) for name in RunOptions.__dataclass_fields__ if name in given}
+            shared = {name: given.pop(name) for name in RunOptions.__struct_fields__ if name in given}
             dry_run = DryRun(shared.pop("dry_run", DryRun.CLIENT.value))
             if dry_run is DryRun.NONE and (shared["check"] or shared.get("filenames")):
                 dry_run = DryRun.CLIENT

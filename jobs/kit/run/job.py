@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from msgspec import Struct
 
 from jobs.kit.api.cluster import Cluster
 from jobs.kit.api.connect import Connection
@@ -37,8 +38,7 @@ class Options(Protocol):
         """The options that all jobs have."""
 
 
-@dataclass(frozen=True)
-class NoOptions:
+class NoOptions(Struct, frozen=True):
     """The options of a command that has only those of all jobs."""
 
     run: RunOptions
@@ -51,8 +51,7 @@ Metrics = Callable[[Observed, Settings, Plan, Sequence[Result], datetime], Itera
 StatusUpdates = Callable[[Observed, Settings, Plan, Sequence[Result], datetime], Sequence[StatusUpdate]]
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """What limits the writes of a run.
 
     - `max_deletes`: the limit of the deletion brake; None: the default of the brake.
@@ -65,8 +64,7 @@ class Limits:
     writes_per_second: float | None = None
 
 
-@dataclass(frozen=True)
-class Steps:
+class Steps(Struct, frozen=True):
     """A run in steps: after its writes it observes and plans again, since the next writes depend on their effect.
 
     - `with_progress`: return the plan in which what these findings' writes changed, and is not ready yet, is in
@@ -91,8 +89,7 @@ class Execution(Protocol):
         """Return the metrics of the run."""
 
 
-@dataclass(frozen=True)
-class Job(Generic[OptionsOfJob, Settings, Observed]):
+class Job(Struct, Generic[OptionsOfJob, Settings, Observed], frozen=True):
     """A job: its name, its functions, and how the runner has to run it.
 
     - `resources`: where the API serves each kind that findings name.

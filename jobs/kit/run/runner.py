@@ -7,11 +7,12 @@ order.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Generic
+
+from msgspec.structs import replace
 
 from jobs.kit.api.cluster import Cluster
 from jobs.kit.api.responses import error_of

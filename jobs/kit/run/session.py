@@ -13,13 +13,14 @@ import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import chain
 from pathlib import Path
 from time import monotonic
 from types import FrameType
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from jobs import __version__
 from jobs.kit.api.cluster import Cluster
@@ -84,8 +85,7 @@ def stopped_by_signals() -> Iterator[Stop]:
         signal.signal(signal.SIGINT, before[1])
 
 
-@dataclass(frozen=True)
-class Session:
+class Session(Struct, frozen=True):
     """The API server of a command, and whether a signal stopped the command."""
 
     connection: Connection
@@ -103,8 +103,7 @@ class Session:
         return Cluster(self.transport, MANAGER, writes_per_second)
 
 
-@dataclass
-class Measured:
+class Measured(Struct):
     """What a run leaves for its metrics and for the status of its pod: less if it fails early.
 
     - `started`: on time.monotonic.

@@ -6,12 +6,11 @@ All are immutable. The same cluster state gives the same plan to the byte, whate
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import Any, NamedTuple
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field, structs
 
 
 class ObjectKey(NamedTuple):
@@ -62,8 +61,7 @@ class DryRun(str, Enum):
     SERVER = "server"
 
 
-@dataclass(frozen=True)
-class RunOptions:
+class RunOptions(Struct, frozen=True):
     """The values of the options that all jobs have.
 
     `filenames` are the files with custom resources that replace those of the cluster. `min_severity` is the least
@@ -83,10 +81,13 @@ class RunOptions:
     as_group: tuple[str, ...] = ()
     namespace: str | None = None
     filenames: tuple[str, ...] = ()
-    push_gateway: str | None = field(default=None, repr=False)  # may contain a password
+    push_gateway: str | None = None
     metrics_file: str | None = None
     min_severity: Severity | None = None
     given: tuple[tuple[str, ...], ...] = ()
+
+    def __repr__(self) -> str:
+        return "RunOptions()"  # push_gateway may contain a password
 
 
 class Action(str, Enum):
@@ -272,8 +273,7 @@ class ManifestRequest(NamedTuple):
     logins: tuple[Login, ...] = ()
 
 
-@dataclass(frozen=True)
-class Summary:
+class Summary(Struct, frozen=True):
     """What the report prints besides the results.
 
     - `facts`: the numbers of the summary line by plural noun, in its order.
@@ -289,16 +289,14 @@ class Summary:
     absent: Mapping[str, Finding] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class DesiredCounts:
+class DesiredCounts(Struct, frozen=True):
     """How many objects custom resources request, by kind and by custom resource: also 0, if it exists."""
 
     by_kind: Mapping[str, int] = field(default_factory=dict)
     by_subject: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class WriteOrder:
+class WriteOrder(Struct, frozen=True):
     """In which order a run writes, if that is not the order of the objects.
 
     - `namespaces`: objects in namespaces with a small number come first; one that is not in it has 0.
@@ -309,8 +307,7 @@ class WriteOrder:
     substitutes: Sequence[Finding] = ()
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """The findings of a job, and the writes that resolve them.
 
     A plan sorts itself, in whatever order it was made: `dependencies`; `findings` by `order`, object, code, subjects.
@@ -339,8 +336,8 @@ class Plan:
         findings = sorted(
             self.findings, key=lambda each: (ranks.get(each.object.namespace, 0), each.object, each.code, each.subjects)
         )
-        object.__setattr__(self, "findings", tuple(findings))
-        object.__setattr__(self, "dependencies", tuple(sorted(set(self.dependencies))))
+        structs.force_setattr(self, "findings", tuple(findings))
+        structs.force_setattr(self, "dependencies", tuple(sorted(set(self.dependencies))))
 
 
 class Outcome(str, Enum):
@@ -423,8 +420,7 @@ class Row(NamedTuple):
     details: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Explanation:
+class Explanation(Struct, frozen=True):
     """The rows of a namespace, with the names of their columns, and a summary."""
 
     columns: tuple[str, ...]

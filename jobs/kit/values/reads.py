@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from http import HTTPStatus
 from typing import Annotated, Any, NamedTuple, TypeVar, cast
@@ -195,8 +194,7 @@ def string_map(raw: Raw | bytes) -> Mapping[str, str]:
     return decode_map(raw, str)
 
 
-@dataclass(frozen=True)
-class ReadResult:
+class ReadResult(Struct, frozen=True):
     """The result of reading one object: its JSON or an error. An error with status 404: the object does not exist."""
 
     body: bytes = b""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 from urllib.parse import quote
 
 LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"  # a DNS label, as a regular expression
@@ -18,8 +18,7 @@ _OF_LABEL = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _NAME = re.compile(r"(?=.{1,253}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
-@dataclass(frozen=True)
-class Resource:
+class Resource(NamedTuple):
     """A kind of object and where the API serves it.
 
     `is_object` is false for the responses of a Service through the proxy of the API server.
