@@ -63,6 +63,12 @@ def objects(api: Api) -> dict[str, Object]:
     return {api.path(each): each for each in found}
 
 
+def check_as(before: dict[str, Object], api: Api) -> None:
+    """Check that the objects of others are unchanged, and that all others go with their namespaces."""
+    assert {path: each for path, each in objects(api).items() if path in before} == before
+    wait_for(lambda: objects(api) == before, "the namespaces of the benchmark to be deleted", seconds=30)
+
+
 def is_settled(api: Api) -> bool:
     """Whether no controller still writes to, or deletes, what earlier tests and this one made."""
     namespaces = [each["metadata"] for each in api.items("v1", "Namespace")]
@@ -103,7 +109,7 @@ def test_it_prints_a_table_and_leaves_exactly_what_was_there(api: Api, before: d
         "| converged | 30 copies | SECONDS | MIB | 6 |",
         "| changed | 30 copies | SECONDS | MIB | 36 |",
     ]
-    wait_for(lambda: objects(api) == before, "the namespaces of the benchmark to be deleted")
+    check_as(before, api)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +127,7 @@ def test_a_signal_ends_it_and_nothing_is_left(
         process.send_signal(number)
 
     assert ended(process) == (128 + number, "", "")
-    wait_for(lambda: objects(api) == before, "the namespaces of the benchmark to be deleted")
+    check_as(before, api)
 
 
 def test_a_failed_run_shows_its_messages_and_nothing_is_left(api: Api, sync: Run) -> None:
@@ -135,7 +141,7 @@ def test_a_failed_run_shows_its_messages_and_nothing_is_left(api: Api, sync: Run
     last = err.splitlines()[-1]
     assert last.startswith("error: run 'first' of sync-copies ended with exit code 2: its copies cannot be read: ")
     assert 'cannot list resource "secrets"' in last
-    wait_for(lambda: objects(api) == before, "the namespaces of the benchmark to be deleted")
+    check_as(before, api)
 
 
 def test_a_cluster_without_the_crd_is_an_error(tmp_path: Path) -> None:
