@@ -1,5 +1,8 @@
 """The pure parts of the benchmarks: clones, ratios and the tables of the page."""
 
+import json
+import subprocess
+import sys
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -8,7 +11,8 @@ import pytest
 from benchmarks import clusters, page, tables
 from benchmarks.cluster import Clone, Template, etcd_key, list_path, replaced
 from benchmarks.compare import World, rotated
-from benchmarks.measured import Measured, figures_of
+from benchmarks.measured import Measured, Usage, figures_of
+from benchmarks.worlds import own_cluster
 
 WORLD = World(
     "farm-pods", "pods", (10, 1000), lambda *_: None, {"converged": lambda *_: 0}, {"farm-pods": lambda _: []}
@@ -137,3 +141,51 @@ def test_runs_over_clusters_are_compared_with_as_many_local_runs() -> None:
         "| converged: one large cluster | 15.00 | 1.00 | 10 | 3 | - |",
         "| converged: 1 cluster | 2.00 | 1.00 | 10 | 3 | - |",
     ]
+
+
+def test_only_namespaces_of_the_measurement_are_deleted_and_only_with_their_uid() -> None:
+    world = own_cluster.World("0a1b", 2)
+    names = ["chores-benchmark-0a1b-00001", "chores-benchmark-0a1b-00002", "chores-benchmark-0a1b", "shop"]
+
+    writes = list(world.deletions((name, f"uid-{number}") for number, name in enumerate(names)))
+
+    assert [(each.name, json.loads(each.body)["preconditions"]) for each in writes] == [
+        ("chores-benchmark-0a1b-00001", {"uid": "uid-0"}),
+        ("chores-benchmark-0a1b", {"uid": "uid-2"}),
+    ]
+
+
+def test_a_run_that_writes_something_else_has_no_figures() -> None:
+    failed = [{"outcome": "failed", "reason": "from home/source", "message": message} for message in ("quota", "quota")]
+    report = {"traffic": {"requests": {"GET": 6}, "bytesReceived": 0, "bytesSent": 0}, "summary": {"created": 18}}
+    used = Usage(0, 1.5, 1.0, 40.0, json.dumps({**report, "results": failed}).encode(), "")
+
+    assert own_cluster.figures("changed", used, 18) == own_cluster.Run("changed", 1.5, 40.0, 6)
+    what = "run 'first' of sync-copies"
+    assert own_cluster.figures("first", used, 20) == f"{what} wrote 18 copies in place of 20: quota"
+    assert own_cluster.figures("first", used._replace(exit_code=2, stdout=b""), 20) == f"{what} ended with exit code 2"
+
+
+@pytest.mark.parametrize(
+    ("left", "sent", "end"),
+    [
+        ("", "SIGTERM", (143, "")),
+        ("left", "SIGTERM", (0, "143")),
+        ("left", "SIGTERM SIGTERM", (0, "143")),
+        ("left", "SIGHUP SIGTERM", (0, "129")),
+        ("left", "SIGINT SIGINT", (130, "left")),
+        ("left", "SIGTERM SIGINT", (143, "left")),
+    ],
+)
+def test_only_a_second_ctrl_c_ends_a_clean_up(left: str, sent: str, end: tuple[int, str]) -> None:
+    code = (
+        "import signal, sys; from benchmarks.signals import Signals\n"
+        "signals = Signals(); signals.left = sys.argv[1]\n"
+        "for name in sys.argv[2].split(): signal.raise_signal(signal.Signals[name])\n"
+        "sys.stderr.write(str(signals.exit_code))"
+    )
+    command = ["/usr/bin/env", "--default-signal", sys.executable, "-c", code, left, sent]
+
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stderr) == end
