@@ -1,11 +1,13 @@
 """Requests to a faulty server: which are retried, and for how long."""
 
+import gc
 import json
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,6 +21,8 @@ from jobs.kit.api.responses import Request, Response
 from jobs.kit.api.transport import BYTES_IN_FLIGHT, IN_FLIGHT, Transport
 from jobs.kit.values.errors import StoppedError, UnreachableError
 from kubesandbox import Fault, Sandbox
+from tests.api.conftest import runs
+from tests.apis import sandbox_api
 
 GET = Request("GET", "/api/v1/namespaces/default/configmaps")
 Connect = Callable[..., Transport]
@@ -459,3 +463,13 @@ def test_the_clock_of_a_proxy_that_answers_with_an_error_does_not_count(
     sandbox.inject(Fault("POST", status=503))
     assert transport.send(Request("POST", "/api/v1/namespaces", repeatable=False)).status == 503
     assert transport.clock.ahead == timedelta(), "after a success, no Date is read"
+
+
+def test_the_garbage_of_a_run_is_collected_although_its_modules_are_not(sandbox: Sandbox, tmp_path: Path) -> None:
+    run = runs("sync-copies", sandbox_api(sandbox, tmp_path).kubeconfig)
+    run()
+    kept = gc.get_freeze_count()
+
+    run()
+
+    assert 0 < gc.get_freeze_count() <= kept

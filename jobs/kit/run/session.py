@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from time import monotonic
@@ -124,9 +125,15 @@ class Measured(Struct):
                 file.write("\n".join(self.message))
 
 
+@cache  # once a process: a second time would keep what an earlier run left behind
+def _freeze_modules() -> None:
+    """Let the garbage collector pass over what was imported, which stays until the end of the process."""
+    gc.freeze()
+
+
 def in_session(command: str, options: RunOptions, body: Callable[[Session], ExitCode]) -> ExitCode:
     """Call `body` with a connection and return its exit code; log an error and return the code of it."""
-    gc.freeze()  # modules stay until the end: the garbage collector need not look at them each time
+    _freeze_modules()
     with stopped_by_signals() as stopping:
         try:
             connection = connect(
