@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from datetime import date
 from decimal import ROUND_HALF_EVEN, Context, Decimal, localcontext
+from functools import lru_cache
 from typing import Literal
 
 from msgspec import Struct, structs
@@ -72,6 +73,7 @@ def quote(table: Table, base: str, currency: str) -> Quote:
     return Quote(_quotient(other, one), _quotient(one, other), base, currency, table.date, table.provider)
 
 
+@lru_cache(maxsize=512)  # statuses have the few rates and days of providers
 def is_rate(text: str) -> bool:
     """Return whether a text is a number that can be a rate: users can edit it."""
     with localcontext() as context:
@@ -86,6 +88,7 @@ def is_sane(rate: Decimal) -> bool:
     return abs(rate.adjusted()) <= _WIDEST_EXPONENT and len(rate.as_tuple().digits) <= _MOST_DIGITS
 
 
+@lru_cache(maxsize=512)
 def is_day(text: str) -> bool:
     """Return whether the text is a date in the form YYYY-MM-DD, which sorts as text."""
     try:
