@@ -26,8 +26,7 @@ def delete(cluster: Cluster, call: Call) -> Answer:
         if live is None:
             raise not_found(call.resource, call.name)
         _check_preconditions(call, live, options.get("preconditions") or {})
-        dry = call.dry_run or options.get("dryRun") == ["All"]
-        deleted, item = remove(cluster, call.resource, live, options.get("propagationPolicy", ""), dry)
+        deleted, item = remove(cluster, call.resource, live, options.get("propagationPolicy", ""), _is_dry(options))
     if not deleted or call.resource.returns_deleted:
         return shown(call, item)
     details = {**details_of(call.resource, call.name), "uid": live.obj["metadata"]["uid"]}
@@ -35,12 +34,17 @@ def delete(cluster: Cluster, call: Call) -> Answer:
 
 
 def _delete_options(call: Call) -> Obj:
-    options = parse(call) if call.body.strip() else {}
+    """Return the options of the body, or those of the query if there is no body."""
+    if not call.body:
+        return {**call.query, "dryRun": ["All"] if call.dry_run else []}
+    options = parse(call)
     if not isinstance(options, dict):
         raise bad_request("couldn't get version/kind; json parse error: the body is not an object")
-    if "propagationPolicy" in call.query:
-        options = {**options, "propagationPolicy": call.query["propagationPolicy"]}
     return options
+
+
+def _is_dry(options: Obj) -> bool:
+    return options.get("dryRun") == ["All"]
 
 
 def _check_preconditions(call: Call, live: Stored, expected: Obj) -> None:
@@ -96,11 +100,10 @@ def remove(
 def delete_collection(cluster: Cluster, call: Call) -> Answer:
     """DELETE of everything that is selected."""
     options = _delete_options(call)
-    dry = call.dry_run or options.get("dryRun") == ["All"]
     with cluster.store.lock:
         found = page(cluster, call)
         for item in found.items:
-            remove(cluster, call.resource, item, options.get("propagationPolicy", ""), dry)
+            remove(cluster, call.resource, item, options.get("propagationPolicy", ""), _is_dry(options))
     listed = {
         "kind": call.resource.items_kind,
         "apiVersion": call.resource.api_version,

@@ -47,6 +47,20 @@ def test_in_a_server_dry_run_each_write_is_checked_and_none_is_stored(api: Api, 
     assert api.get(at(team, configmap(""))) is None
 
 
+def test_a_server_dry_run_deletes_nothing(api: Api, sync: Run, team: str) -> None:
+    sync()
+    copies = [at(team, configmap("")), at(team, secret(""))]
+    before = [api.get(each) for each in copies]
+    for source in (configmap, secret):
+        api.delete(source(f"home-{api.token}"))
+
+    ran = sync("--dry-run=server", "--max-deletes", "2")
+
+    assert (ran.exit_code, ran.summary) == (0, {"deleted": 2})
+    assert all(before)
+    assert [api.get(each) for each in copies] == before
+
+
 def test_check_exits_3_while_there_are_findings_and_writes_nothing(api: Api, sync: Run, team: str) -> None:
     assert sync("--check").exit_code == 3
     assert api.writes() == []

@@ -176,6 +176,18 @@ def test_a_dry_run_changes_nothing(place: Place, method: str, suffix: str, body:
     assert config_maps(place) == before
 
 
+@pytest.mark.parametrize("collection", [False, True], ids=["one object", "all objects"])
+def test_a_delete_with_a_body_ignores_its_query(place: Place, collection: bool) -> None:
+    place.config_map()
+    path = f"{place.path('configmaps')}{'' if collection else '/a'}?dryRun=All"
+    before = config_maps(place)
+
+    assert place.send("DELETE", path, {"dryRun": ["All"]}).status == 200
+    assert config_maps(place) == before
+    assert place.send("DELETE", path, {"propagationPolicy": "Background"}).status == 200
+    assert config_maps(place) == []
+
+
 def config_maps(place: Place) -> list[Any]:
     """The objects without the one that the real cluster creates in a new namespace after a while."""
     items = place.send("GET", place.path("configmaps")).body["items"]

@@ -264,7 +264,8 @@ class Cluster(Struct, frozen=True):
         With `dry_run`, the API server checks each write and stores none.
         """
         query = urlencode({"fieldManager": self.manager, **({"dryRun": "All"} if dry_run else {})})
-        requests = (_write_request(write, query, is_short=self.share is not None) for write in writes)
+        sent = map(_as_dry_run, writes) if dry_run else writes
+        requests = (_write_request(write, query, is_short=self.share is not None) for write in sent)
         for response in self.transport.stream(requests, per_second=self.writes_per_second):
             yield responses.check_write_response(response, response.request.tag.resource)
 
@@ -440,6 +441,17 @@ def _first_page(requested: List, cluster: Cluster, attempt: int = 1) -> _Pages:
     """
     is_small = requested.namespace and not requested.large
     return _Pages(requested, min(RESPONSE_BYTES, PAGE_BYTES) if is_small else PAGE_BYTES, cluster, attempt)
+
+
+def _as_dry_run(write: Write) -> Write:
+    """Return the write with the dry run in the options of a delete: the API server ignores the query next to a body.
+
+    https://github.com/kubernetes/kubernetes/blob/v1.36.0/staging/src/k8s.io/apiserver/pkg/endpoints/handlers/delete.go
+    """
+    if write.action is not Action.DELETE:
+        return write
+    options = decode(write.body, dict[str, Any])
+    return write._replace(body=msgspec.json.encode({**options, "dryRun": ["All"]}))
 
 
 def _write_request(write: Write, query: str, *, is_short: bool) -> Request:
