@@ -58,8 +58,18 @@ def measure(context: str, namespaces: int, runs: int, signals: Signals) -> int:
         is_clean = measurement.clean()
     if signals.number:
         return signals.exit_code
-    sys.stdout.writelines(f"{each}\n" for each in rows)
-    return 0 if rows and is_clean else 1
+    return 0 if _print(rows) and rows and is_clean else 1
+
+
+def _print(rows: Iterable[str]) -> bool:
+    try:
+        sys.stdout.writelines(f"{each}\n" for each in rows)
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes again at its end
+        log.log.error("the table cannot be written: %s", error.strerror)
+        return False
+    return True
 
 
 @dataclass(frozen=True)
@@ -76,6 +86,7 @@ class _Measurement:
             ChoresError: with the reason.
             SignalError: a signal ended it.
         """
+        self._check_rights()
         self._check_crd()
         command = f"kubectl delete namespaces -l {self.world.selector} --context {shlex.quote(self.context)}"
         self.signals.left = f"error: namespaces are left; delete them: {command}\n"
@@ -89,7 +100,7 @@ class _Measurement:
         if not self.signals.left:
             return True  # nothing was created
         self._progress("deleting the namespaces")
-        listed = partial(self.cluster.objects, selector=self.world.selector, metadata_only=True)
+        listed = partial(self.cluster.objects, metadata_only=True)  # admission may have removed labels
         try:
             found, _ = complete(listed, NAMESPACES, PartialObject, lambda each: (each.metadata.name, each.metadata.uid))
             responses = list(self.cluster.write(self.world.deletions(found), dry_run=False))
@@ -102,6 +113,13 @@ class _Measurement:
             return False
         self.signals.left = ""
         return True
+
+    def _check_rights(self) -> None:
+        rights = self.cluster.can_i((verb, NAMESPACES, "") for verb in ("list", "delete"))
+        if missing := [verb for (verb, _, _), is_allowed in rights.items() if not is_allowed]:
+            raise ChoresError(
+                f"nothing was created, as it could not be deleted: grant {' and '.join(missing)} on namespaces"
+            )
 
     def _check_crd(self) -> None:
         listed = partial(self.cluster.objects, namespace=self.world.home, metadata_only=True)
@@ -138,9 +156,9 @@ class _Measurement:
             used = run_process(
                 [sys.executable, "-m", "jobs", "sync-copies", *options], {}, Path.cwd(), self.signals.started
             )
-        except CalledProcessError:
+        except CalledProcessError as error:
             self.signals.check()  # it ended what starts the job
-            raise
+            raise ChoresError(f"run {scenario!r} of sync-copies was not measured: {error}") from None
         self.signals.check()
         self._progress(f"{scenario} {number + 1}: {used.seconds:.2f} s")
         found = figures(scenario, used, self.world.copies)

@@ -4,7 +4,7 @@ Nothing here sends a request. Objects of others are safe, because
 
 - the names of the namespaces have a random part, and the rule selects only names with it as targets;
 - a run manages only copies with the namespace of its rules in their labels, and with --rule-name it deletes none;
-- a namespace is deleted only with its label, its name and its uid.
+- a namespace is deleted only with its name and its uid.
 """
 
 from __future__ import annotations
@@ -98,13 +98,10 @@ class World:
             data = {"key": b64encode(secrets.token_hex(BYTES // 2).encode()).decode()}
             yield _write(action, SECRETS, self._object(SECRETS, f"{self.home}-{number}", self.home, data=data))
 
-    def deletions(self, labelled: Iterable[tuple[str, str]]) -> Iterator[Write]:
-        """Yield the deletions of our namespaces among those with our label: other tools may copy labels.
-
-        `labelled` are names with uids.
-        """
+    def deletions(self, existing: Iterable[tuple[str, str]]) -> Iterator[Write]:
+        """Yield the deletions of our namespaces among the existing ones, given as names with uids."""
         own = {self.home, *self.targets}
-        for name, uid in labelled:
+        for name, uid in existing:
             if name in own:
                 options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
                 yield Write(Action.DELETE, NAMESPACES, "", name, msgspec.json.encode(options), None)

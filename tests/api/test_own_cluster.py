@@ -144,6 +144,44 @@ def test_a_failed_run_shows_its_messages_and_nothing_is_left(api: Api, sync: Run
     check_as(before, api)
 
 
+@pytest.mark.parametrize("missing", ["list", "delete"])
+def test_a_user_who_cannot_clean_up_creates_nothing(api: Api, sync: Run, missing: str) -> None:
+    verbs = [each for each in RIGHTS["", "namespaces"] if each != missing]
+    token = user(api, {**RIGHTS, ("", "namespaces"): verbs})
+    before = {*objects(api)}
+
+    found = ended(start(api, "tests", "--namespaces", "1", token=token))
+
+    message = f"nothing was created, as it could not be deleted: grant {missing} on namespaces"
+    assert found == (1, "", f"error: {message}\n")
+    assert not [each for each in {*objects(api)} - before if PREFIX in each]
+
+
+def test_namespaces_that_lost_their_labels_are_deleted(api: Api, before: dict[str, Object]) -> None:
+    process = start(api, "tests", "--namespaces", "3", "--runs", "100")
+    try:
+        wait_for(lambda: {api.path(each) for each in api.items("v1", "Secret")} - {*before}, "a new Secret")
+        for each in api.items("v1", "Namespace"):
+            if api.path(each) not in before:
+                api.patch(each, {"metadata": {"labels": {"kubechores.dev/benchmark": None}}})
+    finally:
+        process.send_signal(signal.SIGTERM)
+
+    assert ended(process) == (128 + signal.SIGTERM, "", "")
+    check_as(before, api)
+
+
+def test_a_table_that_cannot_be_written_is_an_error_and_nothing_is_left(api: Api, before: dict[str, Object]) -> None:
+    process = start(api, "tests", "--namespaces", "1", "--runs", "1")
+    assert process.stdout
+    process.stdout.close()
+    assert process.stderr
+
+    assert process.stderr.read() == "error: the table cannot be written: Broken pipe\n"
+    assert process.wait(60) == 1
+    check_as(before, api)
+
+
 def test_a_cluster_without_the_crd_is_an_error(tmp_path: Path) -> None:
     with Sandbox(of=embedded.empty()) as sandbox:
         api = sandbox_api(sandbox, tmp_path)
