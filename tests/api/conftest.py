@@ -13,6 +13,7 @@ from msgspec import structs
 from jobs.__main__ import chores
 from jobs.core.mirror_audit.desired import Mirror
 from jobs.kit import web
+from jobs.kit.api import transport
 from jobs.kit.run import session
 from kubesandbox import Sandbox
 from tests import embedded
@@ -260,6 +261,12 @@ def runs(job: str, account: Path, env: Mapping[str, str] | None = None) -> Run:
         return Ran(done.exit_code, done.stdout, done.stderr)
 
     return run
+
+
+@pytest.fixture
+def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run sends one request at a time: a server may answer those in flight together in any order."""
+    monkeypatch.setattr(transport, "IN_FLIGHT", 1)
 
 
 @pytest.fixture

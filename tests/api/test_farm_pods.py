@@ -518,7 +518,7 @@ def test_role_view_reads_the_farm_and_role_edit_writes_llamas(
     assert api.request("POST", f"{base}/farmpods", farm_pod(shop, "x"), token=token)[0] == 403
 
 
-def test_the_many_pods_of_one_namespace_do_not_delay_those_of_another(api: Api, farm: Run) -> None:
+def test_the_many_pods_of_one_namespace_do_not_delay_those_of_another(api: Api, farm: Run, one_at_a_time: None) -> None:
     large, small = farmed(api, "large"), farmed(api, "small")
     for number in range(2 * IN_FLIGHT):
         api.create(pod(large, f"a{number}"))
@@ -527,4 +527,4 @@ def test_the_many_pods_of_one_namespace_do_not_delay_those_of_another(api: Api, 
 
     assert farm().summary == {"created": 2 * IN_FLIGHT + 1}
 
-    assert f"/namespaces/{small}/" in " ".join(each.path for each in api.writes()[:IN_FLIGHT])
+    assert any(f"/namespaces/{small}/" in each.path for each in api.writes()[:2])
