@@ -88,7 +88,9 @@ class _Measurement:
         """
         self._check_rights()
         self._check_crd()
-        command = f"kubectl delete namespaces -l {self.world.selector} --context {shlex.quote(self.context)}"
+        kubectl = f"kubectl --context {shlex.quote(self.context)}"
+        # By name: admission may have removed labels.
+        command = f"{kubectl} get namespaces -o name | grep {self.world.home} | xargs {kubectl} delete"
         self.signals.left = f"error: namespaces are left; delete them: {command}\n"
         self._progress(f"creating {self.world.size} namespaces")
         for writes in (self.world.namespaces(), [self.world.rule()], self.world.sources(Action.CREATE)):

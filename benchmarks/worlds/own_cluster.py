@@ -67,11 +67,6 @@ class World:
         """The number of copies."""
         return self.size * SOURCES
 
-    @property
-    def selector(self) -> str:
-        """The label selector of the namespaces and sources."""
-        return f"{LABEL}={self.token}"
-
     def _object(self, resource: Resource, name: str, namespace: str = "", **fields: Any) -> Object:
         place = {"namespace": namespace} if namespace else {}
         metadata = {"name": name, **place, "labels": {LABEL: self.token}}

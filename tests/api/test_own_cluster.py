@@ -1,5 +1,6 @@
 """`python -m benchmarks --context NAME` measures, leaves nothing, and changes no object of others."""
 
+import os
 import re
 import signal
 import subprocess
@@ -12,7 +13,7 @@ from kubesandbox import Sandbox
 from tests import canary, embedded
 from tests.api.conftest import Run, copied
 from tests.apis import OURS, Api, Object, sandbox_api, wait_for
-from tests.control_plane import write_kubeconfig
+from tests.control_plane import programs, write_kubeconfig
 from tests.manifests import ROOT
 from tests.rights import account, bind, create_account, grant
 from tests.worlds import at, secret
@@ -127,6 +128,33 @@ def test_a_signal_ends_it_and_nothing_is_left(
         process.send_signal(number)
 
     assert ended(process) == (128 + number, "", "")
+    check_as(before, api)
+
+
+def test_a_second_ctrl_c_ends_it_at_once_and_prints_the_command_that_deletes_the_rest(
+    api: Api, before: dict[str, Object]
+) -> None:
+    process = start(api, "tests", "--namespaces", "3", "--runs", "100")
+    try:
+        wait_for(lambda: {api.path(each) for each in api.items("v1", "Secret")} - {*before}, "a new Secret")
+    finally:
+        # While it is stopped, so that it cannot end between the two. They come in the order of their numbers.
+        for number in (signal.SIGSTOP, signal.SIGHUP, signal.SIGINT, signal.SIGCONT):
+            process.send_signal(number)
+
+    exit_code, out, err = ended(process)
+
+    assert (exit_code, out) == (128 + signal.SIGHUP, "")
+    command = re.fullmatch(r"error: namespaces are left; delete them: (.* \| grep (\S+) \| .*)\n", err)
+    assert command, err
+    if api.kind == "real":
+        path = f"{programs()}:{os.environ['PATH']}"
+        env = {"PATH": path, "KUBECONFIG": str(api.folder / "benchmark.kubeconfig"), "HOME": str(api.folder)}
+        subprocess.run(["bash", "-c", command[1]], env=env, check=True, capture_output=True, timeout=100)
+    else:  # kubectl is not there without a real cluster
+        for each in api.items("v1", "Namespace"):
+            if command[2] in each["metadata"]["name"]:
+                api.delete(each)
     check_as(before, api)
 
 
