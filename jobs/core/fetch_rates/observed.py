@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date
-from typing import Any
 
 from jobs.core.fetch_rates.exchange_rates import ExchangeRate, Table
 from jobs.core.fetch_rates.providers import BadDocumentError, Tables, date_failure, table
@@ -43,7 +42,6 @@ class Observed:
     `configmaps` are the listed ones, which fetch-rates manages; None: they are read one by one. `list_failed`: they
     could not be listed, so no ExchangeRate can be evaluated. `single_reads` are ConfigMaps that were read one by
     one, reduced by `reducer`; None: they do not exist. `downloads` are the responses of providers by URL.
-    `evaluated` has what `plan.evaluations` computed last, since statuses need it again.
     """
 
     rates: tuple[ExchangeRate, ...]
@@ -54,7 +52,6 @@ class Observed:
     single_reads: Mapping[ObjectKey, ReducedObject | ApiError | None] = field(default_factory=dict)
     downloads: Mapping[str, Download] = field(default_factory=dict)
     reducer: ObjectReducer = field(default_factory=lambda: ObjectReducer(stamps.KEYS))
-    evaluated: dict[str, Any] = field(default_factory=dict, init=False, compare=False)
 
     def with_documents(self, documents: Mapping[Dependency, ReadResult], downloads: Mapping[str, Download]) -> Observed:
         """Return a copy that includes these `documents` and `downloads`; they replace those that were read before."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Sequence
 from datetime import datetime, timezone
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from msgspec import structs
 
@@ -54,7 +54,7 @@ _TRANSIENT = frozenset({"Failed", "Terminating", "Unavailable", "Unreadable", "W
 
 def plan(observed: Observed, settings: Settings, now: datetime) -> Plan:
     """Compare each ExchangeRate with its ConfigMap; the same input gives the same findings in the same order."""
-    found = evaluations(observed, settings, now)
+    found = _evaluations(observed, settings, now)
     by_configmap = _by_configmap(observed)
     findings = [*observed.failures, *_provider_failures(observed, settings, now)]
     findings += [finding for each in found.values() for finding in each.findings]
@@ -83,6 +83,7 @@ def plan(observed: Observed, settings: Settings, now: datetime) -> Plan:
         [Fetch(settings.urls[provider]) for provider in PROVIDERS if provider in providers],
         DesiredCounts({CONFIGMAPS.kind: len(by_configmap)}, {rate.subject: 1 for rate in observed.rates}),
         brakes=_brakes([each for rate, each in found.items() if rate.spec.max_change is None], settings),
+        computed={rate: each.quote for rate, each in found.items()},
     )
 
 
@@ -94,17 +95,14 @@ def _as_warning(finding: Finding, limited: Container[str]) -> Finding:
     return finding
 
 
-def evaluations(observed: Observed, settings: Settings, now: datetime) -> dict[ExchangeRate, Evaluation]:
+def _evaluations(observed: Observed, settings: Settings, now: datetime) -> dict[ExchangeRate, Evaluation]:
     """Return the evaluation of each ExchangeRate that is alone with its ConfigMap; none if the list failed."""
     if observed.list_failed:
         return {}
-    today, last = now.date(), observed.evaluated
-    if last.get("by") != (settings, today):
-        tables = observed.tables(settings.urls, today)
-        unique = (rates[0] for _, rates in sorted(_by_configmap(observed).items()) if len(rates) == 1)
-        found = {rate: evaluate(rate, observed, settings, tables, today) for rate in unique}
-        last |= {"by": (settings, today), "found": found}
-    return cast("dict[ExchangeRate, Evaluation]", last["found"])
+    today = now.date()
+    tables = observed.tables(settings.urls, today)
+    unique = (rates[0] for _, rates in sorted(_by_configmap(observed).items()) if len(rates) == 1)
+    return {rate: evaluate(rate, observed, settings, tables, today) for rate in unique}
 
 
 def _by_configmap(observed: Observed) -> dict[ObjectKey, list[ExchangeRate]]:
@@ -141,11 +139,11 @@ class Reported(NamedTuple):
 
 
 def status_updates(
-    observed: Observed, settings: Settings, _plan: Plan, results: Sequence[Result], now: datetime
+    observed: Observed, _settings: Settings, plan: Plan, results: Sequence[Result], now: datetime
 ) -> Sequence[StatusUpdate]:
     """Return the status updates of ExchangeRates in the cluster that are not being deleted."""
     updates = []
-    for head, quote, condition in reported(observed, settings, results, now):
+    for head, quote, condition in reported(observed, plan, results):
         before = head.status_as(RateStatus)
         values = structs.asdict(quote) if quote else dict.fromkeys(Quote.__struct_fields__, "")
         values |= _last_change(before, quote, now)
@@ -153,11 +151,10 @@ def status_updates(
     return [update for update in updates if update]
 
 
-def reported(observed: Observed, settings: Settings, results: Sequence[Result], now: datetime) -> list[Reported]:
+def reported(observed: Observed, plan: Plan, results: Sequence[Result]) -> list[Reported]:
     """Return what to report about the ExchangeRates in the cluster that are not being deleted, by name."""
-    quotes = {rate: each.quote for rate, each in evaluations(observed, settings, now).items()}
     rates = [
-        *((each.head, each.spec, quotes.get(each)) for each in observed.rates),
+        *((each.head, each.spec, plan.computed.get(each)) for each in observed.rates),
         *((each.head, None, None) for each in observed.invalid_rates),
     ]
     of_rate = by_subject(results)
@@ -203,11 +200,11 @@ RATE_READY = Metric("kube_chores_rate_ready", "1 if condition Ready of an Exchan
 
 
 def gauges(
-    observed: Observed, settings: Settings, _plan: Plan, results: Sequence[Result], now: datetime
+    observed: Observed, _settings: Settings, plan: Plan, results: Sequence[Result], _now: datetime
 ) -> Iterator[Sample]:
     """Yield the metrics of the ExchangeRates in the cluster."""
     # One namespace with many ExchangeRates does not displace those of others.
-    rates = in_turns(reported(observed, settings, results, now), lambda each: each.head.key.namespace)
+    rates = in_turns(reported(observed, plan, results), lambda each: each.head.key.namespace)
     dated = [(subject(each.head.key), datetime.fromisoformat(each.quote.date)) for each in rates if each.quote]
     starts = [(name, day.replace(tzinfo=timezone.utc).timestamp()) for name, day in dated]
     yield from of_resources(RATE_TIMESTAMP, starts)

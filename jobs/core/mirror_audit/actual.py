@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
-from functools import lru_cache
 from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 
 from msgspec import Meta, Raw, Struct, convert, field
@@ -16,7 +15,7 @@ from jobs.core.mirror_node.hosts import BYPASSED
 from jobs.kit.values import stamps
 from jobs.kit.values.errors import InvalidObjectError
 from jobs.kit.values.model import ObjectKey
-from jobs.kit.values.reads import MAX_LEVELS, PartialObject, decode, string_map
+from jobs.kit.values.reads import MAX_LEVELS, PartialObject, decode, once_if_short, string_map
 from jobs.kit.values.resources import CLAIMS, DAEMON_SETS, PODS, SERVICES, STATEFUL_SETS, Resource, is_name
 from jobs.kit.values.text import brief
 
@@ -24,7 +23,6 @@ from jobs.kit.values.text import brief
 
 # The memory limit of a run is 128 MiB (cronjobs/). A StatefulSet of a mirror has 8 KiB.
 _MOST_BYTES = 32 << 10
-_LONGEST_KNOWN = 4096  # bytes of a fieldsV1
 _MOST_PULL_SECRETS = 10  # of one pod or ServiceAccount
 UNKNOWN = "(unknown)"
 
@@ -165,7 +163,7 @@ def _decode(raw: Raw) -> Object:
 
 def _entry(parts: dict[str, Raw]) -> Object:
     fields = bytes(parts.pop("fieldsV1", b"null"))
-    return {**_values(parts), "fieldsV1": (_fields if len(fields) <= _LONGEST_KNOWN else _fields.__wrapped__)(fields)}
+    return {**_values(parts), "fieldsV1": _fields(fields)}
 
 
 def _values(parts: Mapping[str, Raw]) -> Object:
@@ -179,7 +177,7 @@ def _value(text: bytes) -> Any:
     return value if is_plain else _plain(value)
 
 
-@lru_cache(maxsize=64)
+@once_if_short
 def _fields(text: bytes) -> Any:
     return _plain(decode(text, object))
 

@@ -6,7 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -15,7 +15,7 @@ from msgspec import Raw, Struct
 from jobs.kit.api.cluster import Cluster, List, retry_if_expired
 from jobs.kit.values.errors import ApiError, ConfigurationError, InvalidObjectError, StoppedError
 from jobs.kit.values.model import ObjectKey
-from jobs.kit.values.reads import Head, Invalid, InvalidObject, Metadata, members
+from jobs.kit.values.reads import Head, Invalid, InvalidObject, Metadata, members, once_if_short
 from jobs.kit.values.resources import Resource, is_name
 from jobs.kit.values.text import cut
 
@@ -26,7 +26,6 @@ _WAS_DROPPED = (
     "was set, and an older CRD dropped it: install the CRDs of this version with 'chores install-crds' or 'kubectl "
     "apply -k cronjobs/crds', then apply this {} again"
 )
-_LONGEST_KNOWN = 4096  # bytes of a fieldsV1
 _MOST_LEVELS = 10  # of a spec, more than our CRDs have
 
 # Of all files together: more would fill the terminal or the log.
@@ -151,13 +150,9 @@ def _dropped(metadata: Metadata, spec: Raw) -> list[str]:
     return sorted({name for each in owned for name in _missing("", each, spec)})
 
 
+@once_if_short
 def _owned(text: bytes) -> Mapping[str, Any]:
-    """Return the fields below spec in a fieldsV1, as a tree. Of resources that one client wrote, most are equal."""
-    return (_owned_once if len(text) <= _LONGEST_KNOWN else _owned_once.__wrapped__)(text)
-
-
-@lru_cache(maxsize=32)
-def _owned_once(text: bytes) -> Mapping[str, Any]:
+    """Return the fields below spec in a fieldsV1, as a tree."""
     return _tree(members(text).get("f:spec", Raw()), _MOST_LEVELS)
 
 

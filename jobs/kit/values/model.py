@@ -318,6 +318,7 @@ class Plan(Struct, frozen=True):
     - `unchanged`: the number of objects that are as desired.
     - `brakes`: why writes are blocked.
     - `may_progress`: a later observation may make the next step possible, though this run writes nothing.
+    - `computed`: what the job computed for each custom resource, and needs again for statuses and metrics.
     """
 
     findings: Sequence[Finding] = ()
@@ -330,6 +331,7 @@ class Plan(Struct, frozen=True):
     order: WriteOrder = WriteOrder()
     may_progress: bool = False
     manifests: Sequence[ManifestRequest] = ()
+    computed: Mapping[Any, Any] = {}
 
     def __post_init__(self) -> None:
         ranks = self.order.namespaces

@@ -18,6 +18,7 @@ from jobs.kit.values.errors import ApiError, InvalidObjectError
 from jobs.kit.values.model import ExitCode, Finding, ObjectKey, Result, Severity
 
 MAX_LEVELS = 100  # fieldsV1 of a pod template has about 20; kube-apiserver allows 10,000
+_LONGEST_KNOWN = 4096  # bytes of a fieldsV1
 _LONGEST_REASON = 200
 _LONGEST_FIELD = 1024  # of metadata that a run keeps; the API limits most of them to 253
 # A string is one token, so that brackets in it do not count. One that never ends is a token too: each character is then
@@ -98,6 +99,12 @@ def members(raw: bytes | Raw) -> dict[str, Raw]:
         return decode_map(raw, Raw)
     except InvalidObjectError:
         return {}
+
+
+def once_if_short(convert: Callable[[bytes], Kind]) -> Callable[[bytes], Kind]:
+    """Keep the last results of a function of a fieldsV1, if it is short: those that one client wrote are few."""
+    known = lru_cache(maxsize=64)(convert)
+    return lambda text: (known if len(text) <= _LONGEST_KNOWN else convert)(text)
 
 
 @lru_cache
