@@ -61,10 +61,12 @@ def _owner_references(rate: ExchangeRate, actual: ReducedObject | None) -> bytes
 
 def conflict_reason(rate: ExchangeRate, actual: ReducedObject) -> str:
     """Return why the ConfigMap is not written: it belongs to someone else; empty if it may be written."""
-    if not stamps.is_managed(actual.header.labels, NAME, rate.configmap.namespace):
+    if not stamps.is_managed(actual.header.labels, NAME, rate.head.key.namespace):
         return "exists and is not managed by kube-chores: left untouched"
+    if rate.head.uid:
+        return ""
     others = [owner.name for owner in actual.header.owners if (owner.api_version, owner.kind) == _EXCHANGE_RATE]
-    if not rate.head.uid and others and rate.head.key.name not in others:
+    if others and rate.head.key.name not in others:
         return f"belongs to exchangerate/{others[0]}: left untouched"
     return ""
 
@@ -166,7 +168,7 @@ def _still_valid(rate: ExchangeRate, quote: Quote | None, today: date) -> Quote 
 def _compare(
     rate: ExchangeRate, quote: Quote, skipped: Sequence[str], actual: ReducedObject | None, settings: Settings
 ) -> Finding | None:
-    desired = manifest(rate, quote, actual)
+    desired = manifest(rate, quote, None)
     differing = tuple(content_diff(actual.content if actual else None, desired.content, secret=False))
     why = f" ({'; '.join(skipped)})" if skipped else ""
     if actual is None:
@@ -176,7 +178,7 @@ def _compare(
         disowned = bool(rate.head.uid) and rate.head.uid not in [each.uid for each in actual.header.owners]
         if not (differing or relabelled or disowned):
             return None
-        change = repair(desired, actual, recreated=manifest(rate, quote, None))
+        change = repair(manifest(rate, quote, actual), actual, recreated=desired)
         if differing and is_untouched(rate, actual):
             code, reason = "outdated", f"{_rate_text(quote)}{why}; was {_previous_text(actual.content)}"
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import NamedTuple
 
@@ -54,8 +54,8 @@ _TRANSIENT = frozenset({"Failed", "Terminating", "Unavailable", "Unreadable", "W
 
 def plan(observed: Observed, settings: Settings, now: datetime) -> Plan:
     """Compare each ExchangeRate with its ConfigMap; the same input gives the same findings in the same order."""
-    found = _evaluations(observed, settings, now)
     by_configmap = _by_configmap(observed)
+    found = _evaluations(by_configmap, observed, settings, now)
     findings = [*observed.failures, *_provider_failures(observed, settings, now)]
     findings += [finding for each in found.values() for finding in each.findings]
     findings += [collision(rates) for rates in by_configmap.values() if len(rates) > 1]
@@ -95,13 +95,15 @@ def _as_warning(finding: Finding, limited: Container[str]) -> Finding:
     return finding
 
 
-def _evaluations(observed: Observed, settings: Settings, now: datetime) -> dict[ExchangeRate, Evaluation]:
+def _evaluations(
+    by_configmap: Mapping[ObjectKey, Sequence[ExchangeRate]], observed: Observed, settings: Settings, now: datetime
+) -> dict[ExchangeRate, Evaluation]:
     """Return the evaluation of each ExchangeRate that is alone with its ConfigMap; none if the list failed."""
     if observed.list_failed:
         return {}
     today = now.date()
     tables = observed.tables(settings.urls, today)
-    unique = (rates[0] for _, rates in sorted(_by_configmap(observed).items()) if len(rates) == 1)
+    unique = (rates[0] for _, rates in sorted(by_configmap.items()) if len(rates) == 1)
     return {rate: evaluate(rate, observed, settings, tables, today) for rate in unique}
 
 

@@ -194,7 +194,7 @@ def fingerprint(content: AnyContent, key: str) -> str:
     """
     if isinstance(content, Digested):
         return content.mark
-    return f"v1:{hmac.new(key.encode(), content.canonical(), hashlib.sha256).hexdigest()}"
+    return f"v1:{hmac.digest(key.encode(), content.canonical(), 'sha256').hex()}"
 
 
 def digested(content: AnyContent, uid: str = "") -> Digested:

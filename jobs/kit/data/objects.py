@@ -9,6 +9,7 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
+import msgspec
 from msgspec import Raw, Struct
 
 from jobs.kit.data.contents import AnyContent, Content, Layout, WholeContent, digested, field_content, field_set
@@ -269,8 +270,8 @@ class ObjectReducer:
         }
 
     def _content(self, content: WholeContent, uid: str) -> AnyContent:
-        key = hashlib.sha256(content.canonical()).digest()
-        if key in self._contents and type(self._contents[key]) is type(content):
+        key = hashlib.sha256(msgspec.json.encode((type(content).__name__, content))).digest()
+        if key in self._contents:
             return self._contents[key]
         texts = [value for _, value in content.values()]
         if not self._reserve(sum(map(sys.getsizeof, texts)) + _BYTES_OF_A_KEY * len(texts)):

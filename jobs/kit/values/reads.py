@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from http import HTTPStatus
-from typing import Annotated, Any, NamedTuple, TypeVar, cast
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Meta, Raw, Struct
@@ -47,7 +47,11 @@ def decode(raw: bytes | Raw | str, kind: type[Kind]) -> Kind:
     Raises:
         InvalidObjectError: the text is not JSON, or its value is not of that kind.
     """
-    decoder: msgspec.json.Decoder[Kind] = _decoder(kind)  # type: ignore[arg-type] # all types have a hash
+    decoded: Kind = _decode(raw, _decoder(kind))  # type: ignore[arg-type] # all types have a hash
+    return decoded
+
+
+def _decode(raw: bytes | Raw | str, decoder: msgspec.json.Decoder[Any]) -> Any:
     try:
         try:
             return decoder.decode(raw)
@@ -81,7 +85,7 @@ def decode_list(raw: bytes | Raw, kind: type[Kind]) -> list[Kind]:
     Raises:
         InvalidObjectError: the text is not a list of that kind.
     """
-    return decode(raw or b"[]", cast("type[list[Kind] | None]", list[kind] | None)) or []  # type: ignore[valid-type]
+    return _decode(raw or b"[]", _list_decoder(kind)) or []  # type: ignore[arg-type]
 
 
 def decode_map(raw: bytes | Raw, kind: type[Kind]) -> dict[str, Kind]:
@@ -90,7 +94,7 @@ def decode_map(raw: bytes | Raw, kind: type[Kind]) -> dict[str, Kind]:
     Raises:
         InvalidObjectError: the text is not an object with values of that kind.
     """
-    return decode(raw or b"{}", cast("type[dict[str, Kind] | None]", dict[str, kind] | None)) or {}  # type: ignore[valid-type]
+    return _decode(raw or b"{}", _map_decoder(kind)) or {}  # type: ignore[arg-type]
 
 
 def members(raw: bytes | Raw) -> dict[str, Raw]:
@@ -110,6 +114,16 @@ def once_if_short(convert: Callable[[bytes], Kind]) -> Callable[[bytes], Kind]:
 @lru_cache
 def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(kind)
+
+
+@lru_cache
+def _list_decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(list[kind] | None)
+
+
+@lru_cache
+def _map_decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(dict[str, kind] | None)
 
 
 def shallow(text: bytes) -> bytes:
