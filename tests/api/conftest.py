@@ -266,6 +266,8 @@ def runs(job: str, account: Path, env: Mapping[str, str] | None = None) -> Run:
 @pytest.fixture
 def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run sends one request at a time: a server may answer those in flight together in any order."""
+    import jobs.kit.run.apply  # noqa: F401 - the size of its turns depends on the real number, and is set once
+
     monkeypatch.setattr(transport, "IN_FLIGHT", 1)
 
 
